@@ -1,1 +1,1 @@
-"""What is counted of a broker: the counters, the names they are known by, their text."""
+"""Metrics of a broker: the counters, their names, and their text format."""

@@ -1,9 +1,9 @@
-"""Every metric of a broker: its name, what it counts, its labels.
+"""Every metric of a broker: its name, meaning and labels.
 
 Pure: values only.
 
-man/k-metrics.7 is made of this table.  Who reads the values is kserver/observation, and
-kserver/process for those of the process.  A name of Kafka means what it means there; where one
+man/k-metrics.7 is generated from this table.  kserver/observation reads the values, and
+kserver/process those of the process.  A metric with Kafka's name has Kafka's meaning; where one
 broker in one process makes a difference, the text says so.
 """
 
@@ -38,7 +38,7 @@ class _Type:
         return Metric(self._group, self._type, name, kind, labels, doc)
 
 
-# What topics take and give: with a topic, and without one for all topics together.
+# Traffic of topics: samples for each topic, and one without a label for all topics together.
 MESSAGES_IN = _topic("MessagesIn", "Records appended")
 BYTES_IN = _topic("BytesIn", "Bytes of record batches appended, as received")
 BYTES_OUT = _topic("BytesOut", "Bytes of record batches in responses to consumers")
@@ -365,7 +365,7 @@ def _own(name: str, doc: str, kind: Kind = GAUGE, labels: tuple[str, ...] = ()) 
     return Metric("", "", name, kind, labels, doc)
 
 
-# As kafka_exporter names them.  Each broker tells of the partitions that it leads.
+# Named like kafka_exporter's.  Each broker exposes the partitions that it leads.
 BROKERS = _own("kafka_brokers", "Brokers of the cluster")
 TOPIC_PARTITIONS = _own("kafka_topic_partitions", "Partitions of a topic", labels=TOPIC)
 CURRENT_OFFSET = _own(
@@ -394,7 +394,7 @@ IS_UNDER_REPLICATED = _own(
 
 CLEANINGS = _own("k_log_cleanings_total", "Cleanings of compacted logs", METER)
 
-# As Prometheus' own clients name them.
+# Named as in Prometheus' own clients.
 CPU = _own("process_cpu_seconds_total", "User and system time of the process", METER)
 RESIDENT = _own("process_resident_memory_bytes", "Resident memory of the process")
 VIRTUAL = _own("process_virtual_memory_bytes", "Virtual memory of the process")

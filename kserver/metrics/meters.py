@@ -1,18 +1,18 @@
-"""The counters themselves: plain numbers, added to where something happens, read at a scrape.
+"""Counters: plain numbers, incremented by the code that they measure, and read when scraped.
 
 Pure: no I/O, no clock, no await.
 
-What happens once a request is an increment of an attribute here, on an object that its user holds;
-all else (sums over topics, rates, quantiles) is made of them when somebody asks.  Memory is
-constant: a meter a topic, a meter an API.
+A request only increments attributes of objects that its code already holds.  Sums over topics,
+rates and quantiles are computed when they are read.  Memory is constant: one meter per topic, and
+one per API.
 
-    TopicMeters      what one topic takes and gives     held by its partitions
-    ReplicationMeters  what all replicas have done      held by those that send, take and propose
-    GroupMeters      what all groups have done          held by each shard of the coordinator
-    RequestMeter     one API's requests and times       held by the dispatch of each connection
-    Histogram        how values spread                  quantiles are of the last windows
-    OneMinuteRate    events a second                    a moving average
-    IdleShare        how much of the time was free      of the last windows
+    TopicMeters        traffic of one topic              held by its partitions
+    ReplicationMeters  replication of all partitions     held by the senders, fetchers and leaders
+    GroupMeters        activity of all groups            held by each shard of the coordinator
+    RequestMeter       one API's requests and times      held by the dispatch of each connection
+    Histogram          distribution of values            quantiles are of the last windows
+    OneMinuteRate      events per second                 a moving average
+    IdleShare          share of idle time                of the last windows
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from typing import Protocol
 
 TICK_S = 5.0
 _WEIGHT = 1 - exp(-TICK_S / 60)
-"""Share of the newest TICK_S in a moving average over one minute."""
+"""Weight of the newest TICK_S in a moving average over one minute."""
 NOTED = 1000
-"""Times that a meter keeps before it counts them."""
+"""Number of times that a meter collects before it counts them."""
 FINEST = 0.01
 STEPS = 96
 BOUNDS = tuple(FINEST * 2 ** (step / 4) for step in range(STEPS))
-"""Bounds of a histogram's buckets, each 19 % above the last: 0.01 to 140,000, in milliseconds from
-one that is nothing to two minutes."""
+"""Upper bounds of a histogram's buckets, each 19 % above the last: 0.01 to 140,000, in
+milliseconds from negligible to two minutes."""
 
 
 COUNTERS = (
@@ -48,7 +48,7 @@ COUNTERS = (
 
 
 class TopicMeters:
-    """What Kafka's BrokerTopicMetrics count, of one topic."""
+    """Counters of Kafka's BrokerTopicMetrics, for one topic."""
 
     __slots__ = COUNTERS
 
@@ -58,14 +58,14 @@ class TopicMeters:
         self.bytes_out = 0
         self.bytes_rejected = 0
         self.total_produce_requests = 0
-        """A request counts, in Kafka too, once for each of its partitions."""
+        """A request counts once for each of its partitions, as in Kafka."""
         self.failed_produce_requests = 0
         self.total_fetch_requests = 0
         self.failed_fetch_requests = 0
 
 
 class AllTopics:
-    """The meters of every topic, and of those that are gone: the sum never falls."""
+    """Meters of every topic, including removed ones, so that the sum never decreases."""
 
     def __init__(self) -> None:
         self.by_topic: dict[str, TopicMeters] = {}
@@ -78,14 +78,14 @@ class AllTopics:
         return meters
 
     def forget(self, topic: str) -> None:
-        """The topic has no partition here any more."""
+        """Remove a topic that has no partitions here any more; its counts stay in the totals."""
         meters = self.by_topic.pop(topic, None)
         if meters is not None:
             for name in COUNTERS:
                 setattr(self._gone, name, getattr(self._gone, name) + getattr(meters, name))
 
     def total(self, name: str) -> int:
-        """The sum of one of the counters, over all topics that there ever were."""
+        """Return the sum of a counter over all topics, including removed ones."""
         count: int = getattr(self._gone, name)
         for meters in self.by_topic.values():
             count += getattr(meters, name)
@@ -94,7 +94,7 @@ class AllTopics:
 
 @dataclass(slots=True)
 class ReplicationMeters:
-    """What all replicas of a broker have done; counts that never fall."""
+    """Replication counters of a broker; they never decrease."""
 
     bytes_in: int = 0
     bytes_out: int = 0
@@ -105,41 +105,41 @@ class ReplicationMeters:
 
 @dataclass(slots=True)
 class GroupMeters:
-    """What all groups that this broker ever coordinated have done here."""
+    """Counters of all groups that this broker has coordinated."""
 
     offsets_committed: int = 0
     offsets_expired: int = 0
     offsets_deleted: int = 0
-    """On demand."""
+    """Offsets deleted by request."""
     rebalances: int = 0
-    """Rebalances of classic groups that came to their end."""
+    """Completed rebalances of classic groups."""
 
 
 class ControllerMeters:
-    """What this broker has done whenever it was the controller."""
+    """Counters of this broker's time as the controller."""
 
     __slots__ = ("election_times_ms", "queue_times_ms", "unclean_elections")
 
     def __init__(self) -> None:
         self.election_times_ms = Histogram()
-        """For each event of which some partition has another leader."""
+        """Duration of each event that changed the leader of a partition, in ms."""
         self.queue_times_ms = Histogram()
-        """How long events wait for those before them."""
+        """Time that events waited in the queue, in ms."""
         self.unclean_elections = 0
 
 
 class Windowed(Protocol):
-    """What it tells is of the last windows of time; somebody else keeps the time."""
+    """Values of the last time windows; the caller of `rotate` keeps the time."""
 
     def rotate(self, windows: int) -> None:
-        """Begin a window; of those before it, `windows` - 1 are kept."""
+        """Start a window; keep `windows` - 1 earlier ones."""
 
 
 class Histogram:
-    """How values, from FINEST upwards, spread: exact count and sum, quantiles to 19 %.
+    """Distribution of values from FINEST upwards: exact count and sum, quantiles within 19 %.
 
-    Quantiles are of what was added in the last windows: those of a broker's whole life would no
-    longer move when something goes wrong.
+    Quantiles are of the values added in the last windows: over a broker's whole life, they would
+    no longer react to a problem.
     """
 
     __slots__ = ("_then", "counts", "sum")
@@ -158,7 +158,7 @@ class Histogram:
         self.counts[bisect_left(BOUNDS, value)] += 1
 
     def add_all(self, values: list[float]) -> None:
-        """The same for each, quicker where they are many; they are sorted by it."""
+        """Add all values; faster than one by one if there are many.  Sorts the list."""
         values.sort()
         self.sum += sum(values)
         counts, start = self.counts, 0
@@ -173,8 +173,8 @@ class Histogram:
         del self._then[:-windows]
 
     def quantiles(self, wanted: Sequence[float]) -> list[float]:
-        """Upper bounds of the values that these shares of all do not exceed; 0 where there are
-        none."""
+        """Return upper bounds of the values that these shares of all values do not exceed; 0 if
+        there are none."""
         counts = self.counts
         if self._then:
             counts = [now - then for now, then in zip(counts, self._then[0], strict=True)]
@@ -191,18 +191,19 @@ class Histogram:
 
 
 class RequestMeter:
-    """The requests of one API that were answered, by version, and how long that took.
+    """Number of answered requests of one API by version, and their durations.
 
-    Times are only noted, and counted together: a request's work and its system calls leave little
-    of a histogram in the processor's caches, and one by one each cost a microsecond.
+    Durations are collected first and counted in groups: requests and their system calls evict a
+    histogram from the processor's caches, so to count each one separately would cost a
+    microsecond.
     """
 
     __slots__ = ("_noted", "_times_ms", "_versions")
 
     def __init__(self, versions: int) -> None:
-        """`versions`: how many there are, from 0 on."""
+        """`versions` is the number of versions, from 0 on."""
         self._noted: list[list[float]] = [[] for _ in range(versions)]
-        """In seconds, by version."""
+        """Collected durations in seconds, by version."""
         self._versions = [0] * versions
         self._times_ms = Histogram()
 
@@ -214,7 +215,7 @@ class RequestMeter:
 
     @property
     def versions(self) -> Sequence[int]:
-        """How many of each."""
+        """Number of requests by version."""
         self._count()
         return self._versions
 
@@ -258,7 +259,7 @@ class OneMinuteRate:
             newest = self._events / TICK_S
             before = newest if self._rate is None else self._rate
             rate = before + _WEIGHT * (newest - before)
-            # No event came in the ticks after the first of these.
+            # No events occurred in the ticks after the first of these.
             self._rate = rate * (1 - _WEIGHT) ** (ticks - 1)
             self._events = 0
             self._ticked_s += ticks * TICK_S
@@ -266,7 +267,7 @@ class OneMinuteRate:
 
 
 class IdleShare:
-    """How much of the time something was not busy, from 0 to 1; both clocks tell seconds."""
+    """Share of the time in which something was idle, from 0 to 1; both clocks return seconds."""
 
     def __init__(self, clock: Callable[[], float], busy: Callable[[], float]) -> None:
         self._clock = clock

@@ -1,4 +1,4 @@
-"""What a metric is called: by Kafka, as an MBean, and by whoever scrapes it, in Prometheus.
+"""Names of metrics: in Kafka, as an MBean, and in Prometheus.
 
 Pure: values only.
 
@@ -6,8 +6,8 @@ Pure: values only.
         jmx         kafka_server_brokertopicmetrics_messagesin_total{topic=...}
         reporter    kafka_server_brokertopicmetrics_messagesinpersec_total{topic=...}
 
-`jmx` names are those that the JMX exporter makes with the rules of its Kafka example
-(kafka-2_0_0.yml), which most dashboards want; `reporter` names those of Strimzi's metrics reporter.
+`jmx` names are those of the JMX exporter with the rules of its Kafka example (kafka-2_0_0.yml),
+which most dashboards expect; `reporter` names are those of Strimzi's metrics reporter.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ NAMINGS = (JMX, REPORTER)
 
 
 class Kind(Enum):
-    """The values are Prometheus' types."""
+    """Kind of a metric; the values are Prometheus' types."""
 
     METER = "counter"
-    """Only grows; Kafka's Meter, of which the count is told."""
+    """Never decreases; Kafka's Meter, of which only the count is exposed."""
     GAUGE = "gauge"
     SUMMARY = "summary"
     """Quantiles, count and sum; Kafka's Histogram and Timer."""
@@ -36,7 +36,7 @@ METER, GAUGE, SUMMARY = Kind
 class Metric:
     """One metric, as Kafka declares it: `group`:type=`type`,name=`name`.
 
-    Without a group it is none of Kafka's, and `name` is what Prometheus calls it.
+    Without a group it is not one of Kafka's, and `name` is its name in Prometheus.
     """
 
     group: str
@@ -44,10 +44,11 @@ class Metric:
     name: str
     kind: Kind
     labels: tuple[str, ...]
-    """All that a sample can have; some samples, such as of all topics together, have none."""
+    """All labels that a sample can have; some samples, such as of all topics together, have
+    none."""
     doc: str
     attribute: bool = False
-    """`name` is an attribute of the MBean, and no part of its name."""
+    """Whether `name` is an attribute of the MBean instead of a part of the MBean's name."""
 
     @property
     def mbean(self) -> str:
@@ -59,7 +60,7 @@ class Metric:
         return f"{self.group}:type={self.type}{named}{tags}{after}"
 
     def exposed(self, naming: str = JMX) -> str:
-        """Its name in Prometheus."""
+        """Return its name in Prometheus."""
         if not self.group:
             return self.name
         name = self.name

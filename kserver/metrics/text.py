@@ -6,10 +6,10 @@ Pure: values in, text out.
     metrics.add(PARTITION_COUNT, lambda: [((), len(partitions))])
     for piece in metrics.text(JMX): ...
 
-A metric is added with a function that tells its samples when they are asked for: pairs of label
-values, as many as the sample has, and a number or a Histogram.  The text comes in pieces of
-PIECE_SAMPLES at most, so that who serves it can do something else in between: what changes
-meanwhile is in some samples and not in others, and no total is off by that.
+A metric is added with a function that returns its samples when it is scraped: pairs of label
+values, as many as the sample has, and a number or a Histogram.  The text comes in pieces of at
+most PIECE_SAMPLES, so that the server can do other work in between.  A change in the meantime
+appears in some samples and not in others, but makes no total wrong.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kserver.metrics.names import JMX, Metric
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PIECE_SAMPLES = 500
 QUANTILES = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
-"""Those of Kafka's histograms."""
+"""Quantiles of Kafka's histograms."""
 
 Sample: TypeAlias = tuple[tuple[str, ...], float | Histogram]
 Read: TypeAlias = Callable[[], Iterable[Sample]]
@@ -32,7 +32,7 @@ _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 class Metrics:
-    """What is told of one broker, in the order in which it was added."""
+    """Metrics of one broker, in the order in which they were added."""
 
     def __init__(self) -> None:
         self._read: dict[Metric, Read] = {}
@@ -45,7 +45,7 @@ class Metrics:
         self._read[metric] = read
 
     def gauge(self, metric: Metric, read: Callable[[], float]) -> None:
-        """One that has no labels."""
+        """Add a metric without labels."""
         self.add(metric, lambda: [((), read())])
 
     def text(self, naming: str = JMX) -> Iterator[str]:
