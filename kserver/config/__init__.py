@@ -1,1 +1,1 @@
-"""Settings: one declaration a key, read by the broker, DescribeConfigs, `k` and the man page."""
+"""Configs: one declaration per key, used by the broker, DescribeConfigs, `k` and the man page."""

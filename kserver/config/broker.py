@@ -1,10 +1,12 @@
-"""The broker's configuration: server.properties, checked, and what follows from it.
+"""The broker's configuration: server.properties, validated, and values derived from it.
 
-Every key stands in `sections/`, a module per section, or in the table of those only known.  Not
-Pure: `load` reads a file.
+Pure: except `load`, which reads a file.
 
-Wrong values stop the start, all of them in one ConfigError, a line each; unknown keys are let
-through with a warning, since plug-ins read them and releases drop them.
+Every key is declared in `sections/`, one module per section, or in the table of keys that are
+known but unused.
+
+Invalid values prevent the start; one ConfigError lists all of them, one per line.  Unknown keys
+are accepted with a warning, as plug-ins may read them, and releases remove keys.
 
     server.properties:7: Invalid value 'x' for configuration log.segment.bytes: Not a number of type
         INT (allowed: [14,...])
@@ -52,16 +54,16 @@ from kserver.model import Endpoint
 
 
 class Given(NamedTuple):
-    """One key as somebody wrote it."""
+    """One key and value as set by the user."""
 
     key: str
     text: str
     where: str
-    """`server.properties:7`, or what else names the place."""
+    """Where it was set, such as `server.properties:7`."""
 
 
-# One broker that keeps its cluster's data itself is the whole cluster: it has a number without
-# asking, and internal topics that want three replicas could never be made.
+# A broker with an embedded store is a cluster of its own: it needs no id from ZooKeeper, and could
+# never create internal topics with three replicas.
 WITHOUT_ZOOKEEPER = {
     "broker.id": "0",
     "offsets.topic.replication.factor": "1",
@@ -71,7 +73,7 @@ WITHOUT_ZOOKEEPER = {
     "share.coordinator.state.topic.min.isr": "1",
 }
 
-# Settings of a single listener, and of plug-ins: there is no list of their names.
+# Prefixes of the configs of a single listener and of plug-ins, whose names are not listed.
 OPEN_ENDED = ("listener.name.", "config.providers.", "rsm.config.", "rlmm.config.")
 
 
@@ -95,17 +97,17 @@ class BrokerConfig(
     ObservabilitySettings,
     TieredSettings,
 ):
-    """Everything that server.properties says.  A change makes a new one (dataclasses.replace)."""
+    """All configs of server.properties.  A change creates a new object (dataclasses.replace)."""
 
     explicit: Mapping[str, str] = field(default_factory=dict)
-    """The known keys that were given, as text."""
+    """Text of the known keys that were set."""
     warnings: tuple[str, ...] = ()
-    """What was given and is not known, a line each."""
+    """Warnings about unknown keys, one line each."""
     overrides: tuple[Layer, ...] = ()
-    """What was set while the broker ran, the strongest first; see kserver.config.dynamic."""
+    """Dynamic configs, the highest precedence first; see kserver.config.dynamic."""
 
     def __init__(self, **values: Any) -> None:
-        # What is not given is found in the class, where dataclasses leave the defaults.
+        # A default is an attribute of the class, where dataclasses put it.
         if strangers := values.keys() - self.__dataclass_fields__.keys():
             raise TypeError(f"no such setting: {', '.join(sorted(strangers))}")
         vars(self).update({"explicit": {}} | values)
@@ -115,12 +117,13 @@ class BrokerConfig(
 
     @classmethod
     def load(cls, path: str | None = None, overrides: Sequence[str] = ()) -> Self:
-        """What a file says, and upon it texts `key=value`; ConfigError names all that is wrong."""
+        """Load a file, overridden by texts `key=value`.  Raises ConfigError with all errors."""
         return cls.of([*_read(path), *_split(overrides)])
 
     @classmethod
     def embedded(cls, data_directory: str, overrides: Sequence[str] = ()) -> Self:
-        """A broker that nobody wrote a file for: reached from this machine alone."""
+        """Return the config of a broker without a file, which accepts connections only from this
+        machine."""
         here = "default"
         return cls.of(
             [
@@ -132,7 +135,7 @@ class BrokerConfig(
 
     @classmethod
     def of(cls, given: Iterable[Given]) -> Self:
-        """The last one given of each key counts."""
+        """Create a config.  Of several values of a key, the last one is used."""
         table = settings_of(cls)
         by_key = {one.key: one for one in given}
         _complete(by_key)
@@ -155,24 +158,25 @@ class BrokerConfig(
 
     @functools.cached_property
     def endpoints(self) -> tuple[Endpoint, ...]:
-        """What to bind.  An empty host is every interface, port 0 a free one."""
+        """Endpoints to bind.  An empty host means every interface, port 0 a free port."""
         return listeners.bound(self.listeners, self._protocols, self._controller_listeners)
 
     @property
     def inter_broker_listener(self) -> str:
-        """The name of the listener through which brokers reach each other."""
+        """Name of the listener for connections between brokers."""
         return self.inter_broker_listener_name or self.security_inter_broker_protocol
 
     @functools.cached_property
     def advertised_endpoints(self) -> tuple[Endpoint, ...]:
-        """What clients are told, by listener; empty host and port 0 as in `endpoints`."""
+        """Advertised endpoints; empty host and port 0 as in `endpoints`."""
         return listeners.advertised(
             self.advertised_listeners, self.endpoints, self._protocols, self._controller_listeners
         )
 
     @functools.cached_property
     def connection_limits(self) -> Mapping[str, int]:
-        """`max.connections.per.ip.overrides`: connections at the same time, by host."""
+        """`max.connections.per.ip.overrides`: maximum number of simultaneous connections, by
+        host."""
         return listeners.connection_limits(self.max_connections_per_ip_overrides)
 
     @property
@@ -188,7 +192,8 @@ class BrokerConfig(
         return frozenset(name.upper() for name in self.controller_listener_names)
 
     def conflicts(self) -> Iterator[tuple[str, str]]:
-        """Pairs of a key and what is wrong with it beside others, or as a whole."""
+        """Yield pairs of a key and an error, for values that conflict with others or are invalid
+        as a whole."""
         yield from self._listener_conflicts()
         yield from self._connection_conflicts()
         yield from self.group_conflicts()
@@ -229,8 +234,9 @@ class BrokerConfig(
             )
 
     def _kraft_conflicts(self) -> Iterator[tuple[str, str]]:
-        """A combined node that is its own quorum is a cluster of one, as this broker is by itself;
-        one that has its controllers elsewhere would be alone without a word."""
+        """Reject configs of a KRaft quorum.  A combined node that is its own quorum is accepted,
+        as it is a cluster of one like this broker; one with other controllers would silently be
+        alone."""
         roles = self.process_roles
         if roles and "broker" not in roles:
             yield "process.roles", "process.roles names no broker, and controllers are not served"
@@ -300,7 +306,7 @@ class BrokerConfig(
 
     @property
     def layers(self) -> tuple[Layer, ...]:
-        """Where values come from, the strongest first."""
+        """Sources of values, the highest precedence first."""
         return (
             *self.overrides,
             Layer(Source.STATIC_BROKER_CONFIG, self.explicit),
@@ -312,7 +318,7 @@ class BrokerConfig(
 
 
 def user_data_directory(environment: Mapping[str, str]) -> str:
-    """Where an embedded broker keeps its data: `k` in the user's data directory."""
+    """Return the data directory of an embedded broker: `k` in the user's data directory."""
     base = environment.get("XDG_DATA_HOME") or f"{environment.get('HOME', '')}/.local/share"
     return f"{base}/k"
 
@@ -347,7 +353,7 @@ def _split(overrides: Iterable[str]) -> list[Given]:
 
 
 def _complete(given: dict[str, Given]) -> None:
-    """Add what follows from other keys, as if it had been given."""
+    """Add values that follow from other keys, as if they had been set."""
     if "broker.id" in given and given["broker.id"].text.strip() == "-1":
         del given["broker.id"]
     if "node.id" in given and "broker.id" not in given:
@@ -375,7 +381,7 @@ def _is_odd(given: Given, table: Mapping[str, Setting]) -> bool:
 
 
 def _unknown(given: Given, table: Mapping[str, Setting]) -> str:
-    import difflib  # 5 ms that only a misspelt key costs
+    import difflib  # takes 5 ms, so imported only for a misspelt key
 
     near = difflib.get_close_matches(given.key, table, n=1, cutoff=0.8)
     hint = f": did you mean '{near[0]}'?" if near else ""

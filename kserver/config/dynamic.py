@@ -1,17 +1,17 @@
-"""A broker's settings changed while it runs: which may be, and the configuration they amount to.
+"""Dynamic configs of a broker: which may be changed, and the resulting configuration.
 
 Pure: no I/O, no clock, no await.
 
-    strongest   what is set for one broker            DYNAMIC_BROKER_CONFIG
-                what is set for all of the cluster    DYNAMIC_DEFAULT_BROKER_CONFIG
+    highest     config of one broker                  DYNAMIC_BROKER_CONFIG
+                cluster-wide default                  DYNAMIC_DEFAULT_BROKER_CONFIG
                 server.properties                     STATIC_BROKER_CONFIG
-    weakest     the table of settings                 DEFAULT_CONFIG
+    lowest      default of the key                    DEFAULT_CONFIG
 
-`check` judges what somebody wants to set, `merged` makes the configuration, `check_step` compares
-it with the one before; `merged_as_stored` makes one of whatever is stored, for a start must not
-fail on it.  Rules and texts are those of Kafka's DynamicBrokerConfig, and one rule more: nothing
-that names a class, a file, a command or a password is taken from a client.  Of a key that nobody
-knows the value is kept and not shown, as in Kafka, whose plug-ins may know it.
+`check` validates a requested change, `merged` creates the configuration, `check_step` compares it
+with the previous one.  `merged_as_stored` accepts whatever is stored, as a start must not fail
+because of it.  Rules and error texts are those of Kafka's DynamicBrokerConfig, with one more rule:
+clients cannot set a key that names a class, a file, a command or a password.  The value of an
+unknown key is stored but never shown, as in Kafka, whose plug-ins may know it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OF_ONE_LISTENER = re.compile(r"listener\.name\.[^.]*\.(.*)")
 _OF_ALL_LISTENERS = frozenset(
     {"max.connections", "max.connection.creation.rate", "num.network.threads"}
 )
-"""Also of one listener they may be set for the whole cluster."""
+"""Keys that may be set cluster-wide even with the prefix of one listener."""
 
 _STORES = frozenset(
     {
@@ -46,7 +46,8 @@ _STORES = frozenset(
         "ssl.truststore.type",
     }
 )
-"""Changed of one listener alone (Kafka: SslConfigs.RECONFIGURABLE_CONFIGS)."""
+"""Keys that can be changed only for a single listener (Kafka:
+SslConfigs.RECONFIGURABLE_CONFIGS)."""
 _UNSAFE_TYPES = (Type.CLASS, Type.PASSWORD)
 _UNSAFE = frozenset(
     {
@@ -71,13 +72,13 @@ _THREADS = frozenset(
 
 
 class BrokerOverrides(NamedTuple):
-    """What is set for a broker beside its server.properties."""
+    """Dynamic configs of one broker: the cluster-wide defaults, and its own."""
 
     cluster: Overrides
     broker: Overrides
 
     def layers(self) -> tuple[Layer, ...]:
-        """The strongest first."""
+        """Return the layers, the highest precedence first."""
         return (
             Layer(Source.DYNAMIC_BROKER_CONFIG, self.broker),
             Layer(Source.DYNAMIC_DEFAULT_BROKER_CONFIG, self.cluster),
@@ -85,10 +86,11 @@ class BrokerOverrides(NamedTuple):
 
 
 def is_unsafe(name: str) -> bool:
-    """Whether a key is never taken from a client: it would load, run or keep what he names."""
+    """Return whether clients must not set a key, as the broker would load, run or store what it
+    names."""
     known = settings_of(BrokerConfig)
     base = _base(name)
-    # A key of one SASL mechanism has that mechanism before it.
+    # Keys of one SASL mechanism are prefixed with its name.
     ends = [base] + [base[at + 1 :] for at, c in enumerate(base) if c == "."]
     return any(
         end in _UNSAFE or (end in known and known[end].type in _UNSAFE_TYPES) for end in ends
@@ -96,26 +98,26 @@ def is_unsafe(name: str) -> bool:
 
 
 def is_sensitive(name: str) -> bool:
-    """Whether the value of a key is never shown: of a password, and of what nobody knows."""
+    """Return whether the value of a key is never shown: passwords and unknown keys."""
     known = settings_of(BrokerConfig).get(_base(name))
     return known is None or known.sensitive
 
 
 def changes_at(setting: Setting) -> Dynamic:
-    """What it takes to change a setting of all listeners: a restart also where no client is
-    trusted with it, and where one listener's alone can be changed."""
+    """Return how a config of all listeners can be changed: only by a restart if clients must not
+    set it, or if it is dynamic only for a single listener."""
     kept = is_unsafe(setting.name) or setting.name in _STORES
     return Dynamic.READ_ONLY if kept else setting.dynamic
 
 
 def type_of(name: str) -> Type | None:
-    """None of what nobody knows."""
+    """Return the type of a key; None if it is unknown."""
     known = settings_of(BrokerConfig).get(_base(name))
     return None if known is None else known.type
 
 
 def check(overrides: Overrides, *, per_broker: bool) -> None:
-    """ConfigError when they cannot be set for one broker, or for all of the cluster."""
+    """Raises ConfigError if these cannot be set for one broker, or cluster-wide."""
     table = settings_of(BrokerConfig)
     named = sorted(overrides)
     _refuse(
@@ -142,10 +144,9 @@ def check(overrides: Overrides, *, per_broker: bool) -> None:
 
 
 def merged(static: BrokerConfig, overrides: BrokerOverrides) -> BrokerConfig:
-    """`static`, which is not changed, below the overrides.  ConfigError for what cannot be
-    together."""
+    """Return a new config of `static` and the overrides.  Raises ConfigError if values conflict."""
     table = settings_of(BrokerConfig)
-    # What a configuration keeps besides its fields was made from the values of before.
+    # Attributes other than fields are cached values derived from the old config.
     values = {k: v for k, v in vars(static).items() if k in BrokerConfig.__dataclass_fields__}
     for layer in reversed(overrides.layers()):
         for name, text in layer.values.items():
@@ -160,7 +161,8 @@ def merged(static: BrokerConfig, overrides: BrokerOverrides) -> BrokerConfig:
 def merged_as_stored(
     static: BrokerConfig, overrides: BrokerOverrides
 ) -> tuple[BrokerConfig, list[str]]:
-    """What `merged` gives, passing over what cannot be; and what was passed over, a line each."""
+    """Return the result of `merged` without invalid overrides, and the errors of those, one line
+    each."""
     cluster, of_cluster = usable(overrides.cluster, per_broker=False)
     broker, of_broker = usable(overrides.broker, per_broker=True)
     problems = of_cluster + of_broker
@@ -178,8 +180,8 @@ def usable_of(overrides: BrokerOverrides) -> BrokerOverrides:
 
 
 def check_step(old: BrokerConfig, new: BrokerConfig) -> None:
-    """ConfigError when the way from one configuration to the other is too far: threads at most
-    doubled or halved, listeners that clients know kept as they are."""
+    """Raises ConfigError if the change is too large: threads may at most double or halve, and
+    existing listeners must keep their protocol and be advertised between brokers."""
     table = settings_of(BrokerConfig)
     for name in sorted(_THREADS):
         before, after = (getattr(config, table[name].attribute) for config in (old, new))
@@ -204,7 +206,7 @@ def check_step(old: BrokerConfig, new: BrokerConfig) -> None:
 
 
 def usable(overrides: Overrides, *, per_broker: bool) -> tuple[dict[str, str], list[str]]:
-    """Those that `check` lets through, and why it does not the others."""
+    """Return the overrides that `check` accepts, and the errors of the others."""
     taken, problems = {}, []
     for name, text in overrides.items():
         try:
@@ -252,6 +254,6 @@ def _is_per_broker(name: str) -> bool:
 
 
 def _base(name: str) -> str:
-    """`max.connections` of `listener.name.internal.max.connections`."""
+    """Return `max.connections` for `listener.name.internal.max.connections`."""
     found = _OF_ONE_LISTENER.fullmatch(name)
     return found[1] if found else name

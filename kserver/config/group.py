@@ -1,9 +1,9 @@
-"""A consumer group's configuration: its own overrides, else the broker's settings (KIP-848).
+"""A consumer group's configuration: its own overrides, else the broker's configs (KIP-848).
 
 Pure: no I/O, no clock, no await.
 
-An override has to lie between the bounds that the broker has for it; when those change, it counts
-as far as they let it.
+An override has to be within the broker's bounds.  If those change later, the stored value is
+limited to them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ group_setting = partial(setting, dynamic=CLUSTER)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GroupConfig:
-    """One group.  Attributes are its keys with `_` for `.`; times in ms."""
+    """Config of one group.  Attributes are its keys with `_` for `.`; times in ms."""
 
     consumer_session_timeout_ms: int = group_setting(
         "consumer.session.timeout.ms",
@@ -59,7 +59,8 @@ class GroupConfig:
 
     @classmethod
     def of(cls, overrides: Mapping[str, str], broker: BrokerConfig) -> GroupConfig:
-        """`overrides` upon the broker's settings.  ConfigError, in Kafka's words, for a bad one."""
+        """Apply `overrides` to the broker's configs.  Raises ConfigError, with Kafka's text, if
+        one is invalid."""
         table = settings_of(cls)
         for name, text in overrides.items():
             if name not in table:
@@ -79,8 +80,8 @@ class GroupConfig:
 
     @classmethod
     def stored(cls, overrides: Mapping[str, str], broker: BrokerConfig) -> GroupConfig:
-        """Does what `of` does, for what was taken once, by this release or another: what makes no
-        sense is passed over, and what lies outside the bounds is brought within them."""
+        """Like `of`, for stored overrides, which this or another release accepted: invalid ones
+        are ignored, and values outside the bounds are limited to them."""
         table = settings_of(cls)
         usable = {}
         for name, text in overrides.items():
@@ -106,7 +107,7 @@ class GroupConfig:
 
 
 def _bounds(name: str, broker: BrokerConfig) -> Iterator[tuple[str, int]]:
-    """The least and the greatest value, each after the broker's key that says so."""
+    """Yield minimum and maximum, each with the broker's key that defines it."""
     key = name.removeprefix("consumer.")
     for which in ("min", "max"):
         bound = settings_of(BrokerConfig)[f"group.consumer.{which}.{key}"]

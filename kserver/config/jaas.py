@@ -1,6 +1,6 @@
-"""An entry of a JAAS configuration, as Kafka's keys `...sasl.jaas.config` have it.
+"""Entry of a JAAS configuration, as in Kafka's keys `...sasl.jaas.config`.
 
-Pure:
+Pure: text in, values out.
 
     org.apache.zookeeper.server.auth.DigestLoginModule required username="k" password="secret";
 """
@@ -22,12 +22,12 @@ _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 class LoginModule(NamedTuple):
     name: str
-    """Of its Java class, without the package."""
+    """Name of its Java class, without the package."""
     options: Mapping[str, str]
 
 
 def parse_jaas(text: str) -> LoginModule:
-    """ValueError, which does not repeat the text: passwords stand in it."""
+    """Parse an entry.  Raises ValueError without the text, which contains passwords."""
     entry = _ENTRY.fullmatch(text)
     if entry is None:
         raise ValueError('not of the form: MODULE required username="NAME" password="PASSWORD";')

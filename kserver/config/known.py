@@ -1,11 +1,11 @@
-"""Keys that are only known: read, checked and listed, and nothing uses their values.
+"""Keys that are known but unused: they are read, validated and listed.
 
 `known_keys.txt` has a row for each, in blocks that sections name:
 
     acts | both | key | type | default | range | dynamic | doc
 
-`acts` is one of `Acts`, `both` says that clients have the key as well, `range` is written as Kafka
-does.  A key that begins to act leaves the table and becomes an attribute of its section.
+`acts` is one of `Acts`, `both` means that clients have the key too, `range` is in Kafka's
+notation. A key that is implemented moves from the table to an attribute of its section.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from kserver.config.setting import (
 T = TypeVar("T")
 
 TABLE = files(__package__) / "known_keys.txt"
-"""Wherever this package is, a zip for Spark's executors too."""
+"""Found in any installation of the package, also in a zip file for Spark's executors."""
 BOTH = "both"
 DYNAMIC = {"": READ_ONLY, "per broker": Dynamic.PER_BROKER, "cluster": Dynamic.CLUSTER}
 _NUMBERS = re.compile(r"\[(-?[0-9.]+),\.\.\.(?:,(-?[0-9.]+))?\]")
 
 
 def known_keys(*blocks: str, clients: bool = False) -> Callable[[type[T]], type[T]]:
-    """Gives a class that is to be a section the settings of these blocks, behind its own; with
-    `clients`, those that clients have as well."""
+    """Return a decorator that appends the configs of these blocks to a class before it becomes a
+    section; with `clients`, only those that clients have too."""
 
     def with_settings(cls: type[T]) -> type[T]:
         for block in blocks:
@@ -61,7 +61,7 @@ def known_keys(*blocks: str, clients: bool = False) -> Callable[[type[T]], type[
 
 @functools.cache
 def _blocks() -> dict[str, list[str]]:
-    """The rows of each block."""
+    """Return the rows of each block."""
     blocks: dict[str, list[str]] = {}
     for line in TABLE.read_text().splitlines():
         if line.startswith("["):

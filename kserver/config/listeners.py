@@ -1,15 +1,15 @@
-"""Where the broker listens and what it tells clients: `listeners` and its kin, checked.
+"""Listeners: parses and validates `listeners`, `advertised.listeners` and related keys.
 
 Pure: text in, endpoints out; no name is looked up and no port is bound.
 
     listeners=PLAINTEXT://:9092,LAN://10.0.0.1:9093          two endpoints to bind
     listener.security.protocol.map=PLAINTEXT:PLAINTEXT,LAN:PLAINTEXT
-    advertised.listeners=LAN://broker1.example:9093          what clients of LAN are told
+    advertised.listeners=LAN://broker1.example:9093          address for clients of LAN
 
-An empty host means every interface where it is bound, and this machine's name where it is
-advertised; port 0 is whichever was free.  Whoever binds fills both in.
+An empty host means every interface to bind, or this machine's name to advertise; port 0 means any
+free port.  The code that binds replaces both.
 
-Rules and texts are those of Kafka's SocketServerConfigs and KafkaConfig.
+Rules and error texts are those of Kafka's SocketServerConfigs and KafkaConfig.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ANY_ADDRESS = ("0.0.0.0", "::")
 
 
 def protocol_map(text: str) -> dict[str, str]:
-    """`NAME:PROTOCOL,...` by upper-case name."""
+    """Parse `NAME:PROTOCOL,...`; return protocols by upper-case name."""
     protocols: dict[str, str] = {}
     for name, protocol in pairs(text):
         if protocol.upper() not in PROTOCOLS:
@@ -39,7 +39,7 @@ def protocol_map(text: str) -> dict[str, str]:
 
 
 def connection_limits(text: str) -> dict[str, int]:
-    """`host:limit,...` by host."""
+    """Parse `host:limit,...`; return limits by host."""
     limits = {}
     for host, limit in pairs(text):
         if not (limit.isascii() and limit.isdigit()):
@@ -49,7 +49,8 @@ def connection_limits(text: str) -> dict[str, int]:
 
 
 def pairs(text: str) -> list[tuple[str, str]]:
-    """`a:b, c:d`, split at the last colon of each: the first half may be an IPv6 address."""
+    """Parse `a:b, c:d`; each is split at the last colon, as the first part may be an IPv6
+    address."""
     found = []
     for entry in filter(None, map(str.strip, text.split(","))):
         first, colon, second = entry.rpartition(":")
@@ -62,7 +63,7 @@ def pairs(text: str) -> list[tuple[str, str]]:
 def bound(
     listeners: Sequence[str], protocols: Mapping[str, str], left_out: Collection[str]
 ) -> tuple[Endpoint, ...]:
-    """The endpoints to bind, without those of a KRaft controller."""
+    """Return the endpoints to bind, without those of a KRaft controller."""
     endpoints = _parse(listeners, protocols, left_out)
     if not endpoints:
         raise ConfigError("At least one listener has to be named")
@@ -76,7 +77,7 @@ def advertised(
     protocols: Mapping[str, str],
     left_out: Collection[str],
 ) -> tuple[Endpoint, ...]:
-    """What clients are told; `own`, the bound endpoints, when nothing else is said."""
+    """Return the advertised endpoints; by default `own`, the bound endpoints."""
     endpoints = tuple(own) if listeners is None else _parse(listeners, protocols, left_out)
     if any(e.host in ANY_ADDRESS for e in endpoints):
         raise ConfigError(
@@ -118,7 +119,7 @@ def _parse(
 
 
 def _refuse_shared_ports(endpoints: Sequence[Endpoint], listeners: str) -> None:
-    """Two listeners may share a port only when one is IPv4 and the other IPv6."""
+    """Reject listeners on the same port, except one IPv4 and one IPv6 address."""
     by_port: dict[int, list[str]] = {}
     for endpoint in endpoints:
         if endpoint.port:

@@ -1,4 +1,4 @@
-"""man/kserver.properties.5, made from the settings themselves.
+"""Generates man/kserver.properties.5 from the config tables.
 
 Pure: the table in, roff out.
 """
@@ -143,7 +143,7 @@ accepts the names uniform and range; Kafka also accepts class names.
 
 
 def manual() -> str:
-    """The whole page."""
+    """Return the whole page."""
     lines = [HEAD.strip()]
     for section in sections_of(BrokerConfig):
         lines += _section((section.__doc__ or "").rstrip("."), settings_of(section).values())
@@ -203,6 +203,6 @@ def sentence(text: str) -> str:
 
 
 def escape(text: str) -> str:
-    """Plain text for roff: hyphens stay hyphens, and no line is taken for a request."""
+    """Escape plain text for roff: hyphens stay hyphens, and no line becomes a request."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-")
     return "\\&" + escaped if escaped.startswith((".", "'")) else escaped

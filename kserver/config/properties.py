@@ -1,4 +1,4 @@
-r"""Java's .properties syntax, both ways.
+r"""Java's .properties syntax: parsing and rendering.
 
 Pure: text in, entries out.
 
@@ -8,9 +8,9 @@ Pure: text in, entries out.
           goes on        leading blanks of the next line are dropped
     a\ key\:\=\u00e9     escaped blanks, separators, \t \n \r \f, and UTF-16 code units
 
-As java.util.Properties.load reads it; a later entry of the same key replaces an earlier one, which
-is left to the reader.  Files are UTF-8 here, with a byte order mark or without, and Latin-1 (what
-Java takes) where they are not.
+Parsed like java.util.Properties.load.  A later entry of the same key replaces an earlier one,
+which is up to the caller.  Files are UTF-8, with or without a byte order mark, and otherwise
+Latin-1 (Java's encoding).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class PropertyEntry(NamedTuple):
     key: str
     value: str
     line: int
-    """Where the entry starts, from 1."""
+    """Line on which the entry starts, from 1."""
 
 
 def decode(data: bytes) -> str:
@@ -37,7 +37,8 @@ def decode(data: bytes) -> str:
 
 
 def parse(text: str) -> list[PropertyEntry]:
-    """All entries in order.  ConfigError, with the line, for a broken \\u escape."""
+    """Return all entries in order.  Raises ConfigError, with the line, for a malformed \\u
+    escape."""
     entries = []
     for number, line in _logical_lines(text):
         raw_key, raw_value = _split(line)
@@ -49,13 +50,13 @@ def parse(text: str) -> list[PropertyEntry]:
 
 
 def render(values: Mapping[str, str]) -> str:
-    """Text that `parse` reads as these entries; ASCII alone, one line an entry."""
+    """Return text that `parse` reads as these entries; ASCII only, one line per entry."""
     return "".join(f"{_escape(k, KEY_ESCAPED)}={_escape_value(v)}\n" for k, v in values.items())
 
 
 BLANKS = " \t\f"
 LINE_END = re.compile(r"\r\n|\r|\n")
-# An unescaped separator: blanks, with at most one of = and : among them.
+# An unescaped separator: blanks, with at most one = or : among them.
 SEPARATOR = re.compile(rf"[{BLANKS}]*[=:][{BLANKS}]*|[{BLANKS}]+")
 ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.|$)", re.DOTALL)
 CONTROL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
@@ -64,7 +65,8 @@ VALUE_ESCAPED = re.compile(r"[\\\t\n\r\f]|[^ -~]")
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines that say something, joined where they go on, with the number of the first."""
+    """Yield lines that are not blank or comments, joined with their continuations, with the number
+    of the first."""
     joined, start = "", 0
     for number, natural in enumerate(LINE_END.split(text), 1):
         line = natural.lstrip(BLANKS)
@@ -103,7 +105,7 @@ def _unescape(text: str) -> str:
         return CONTROL.get(code, code)
 
     units = ESCAPE.sub(meant, text)
-    # A character beyond U+FFFF is written as two UTF-16 code units.
+    # A character beyond U+FFFF consists of two UTF-16 code units.
     return units.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 

@@ -1,15 +1,16 @@
-"""One setting: its key, type, default, range, and what it does; text in, value out.
+"""Setting: one config with its key, type, default, range and effect; parses text to a value.
 
 Pure: no I/O, no clock, no await.
 
-A configuration is a frozen dataclass with one `setting(...)` a line.  The attribute is the key with
-`_` for `.`, so that grep leads from server.properties to the code.  Everything that shows settings
-(DescribeConfigs, the man page, the errors at start) reads the same table: `settings_of(cls)`.
+A configuration is a frozen dataclass with one `setting(...)` per attribute.  The attribute is the
+key with `_` for `.`, so that grep leads from server.properties to the code.  All code that lists
+configs (DescribeConfigs, the man page, the errors at the start) uses the same table,
+`settings_of(cls)`.
 
-    text     what a file or a request says            "true", "1048576", "a, b"
-    value    what the code works with                 True, 1048576, ("a", "b"); None is null
+    text     as in a file or a request                "true", "1048576", "a, b"
+    value    as used in the code                      True, 1048576, ("a", "b"); None is null
 
-Types, names and texts are those of Kafka's ConfigDef.
+Types, names and error texts are those of Kafka's ConfigDef.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ MINUTE_MS = 60_000
 
 
 class Type(IntEnum):
-    """The numbers are those of the DescribeConfigs answer."""
+    """Type of a config; the numbers are those of the DescribeConfigs response."""
 
     BOOLEAN = 1
     STRING = 2
@@ -56,7 +57,7 @@ BITS = {Type.SHORT: 16, Type.INT: 32, Type.LONG: 64}
 
 
 class Source(IntEnum):
-    """Where a value comes from; the numbers are those of the DescribeConfigs answer."""
+    """Source of a value; the numbers are those of the DescribeConfigs response."""
 
     DYNAMIC_TOPIC_CONFIG = 1
     DYNAMIC_BROKER_CONFIG = 2
@@ -68,7 +69,7 @@ class Source(IntEnum):
 
 
 class Dynamic(Enum):
-    """What it takes to change a setting of a broker."""
+    """How a config of a broker can be changed."""
 
     READ_ONLY = "a restart"
     PER_BROKER = "at run time, per broker"
@@ -79,7 +80,7 @@ READ_ONLY, PER_BROKER, CLUSTER = Dynamic
 
 
 class Acts(Enum):
-    """Whether a setting does something, else why it is only accepted."""
+    """Whether a config has an effect, or the reason why it is only accepted."""
 
     NOW = "acts"
     SHARE_GROUPS = "not used yet: needs share groups"
@@ -94,14 +95,14 @@ class Acts(Enum):
 
 
 class SettingCheck(NamedTuple):
-    """What a parsed value has to satisfy."""
+    """Constraint on a parsed value."""
 
     range: str
-    """Kafka's way to write it: `[0,...]`."""
+    """Range in Kafka's notation: `[0,...]`."""
     refusal: Callable[[Any], str | None]
-    """The reason why a value is refused, None when it is fine."""
+    """Returns the reason why a value is invalid, or None."""
     words: tuple[str, ...] = ()
-    """All that is allowed, where that can be listed."""
+    """All allowed values, if they can be listed."""
 
 
 ANYTHING = SettingCheck("", lambda value: None)
@@ -126,7 +127,7 @@ def at_least(low: float) -> SettingCheck:
 
 
 def one_of(*allowed: str) -> SettingCheck:
-    """For a string, or for each entry of a list."""
+    """Return a check of a string, or of each entry of a list."""
     listed = ", ".join(allowed)
 
     def refusal(value: str | tuple[str, ...]) -> str | None:
@@ -146,7 +147,7 @@ GZIP_LEVEL = SettingCheck(
 
 
 class Synonym(NamedTuple):
-    """A key that is asked when this one is unset; its value times `times` is this one's."""
+    """A key that is used if this one is unset; its value times `times` is this one's."""
 
     name: str
     times: int = 1
@@ -161,9 +162,9 @@ class Setting:
     dynamic: Dynamic
     acts: Acts
     synonyms: tuple[Synonym, ...]
-    """Keys of the same configuration that give this one's value when it is unset."""
+    """Keys of the same configuration that define the value if this key is unset."""
     broker_key: str | None
-    """The broker's setting that a topic's setting falls back to."""
+    """Key of the broker that a topic's or group's config falls back to."""
     doc: str
 
     @property
@@ -176,17 +177,17 @@ class Setting:
 
     @property
     def range(self) -> str:
-        """Which values are allowed, in a few words; empty when every value of the type is."""
+        """Allowed values in a few words; empty if any value of the type is allowed."""
         return self.check.range or ("true or false" if self.type is Type.BOOLEAN else "")
 
     def parse(self, text: str) -> Any:
-        """The value that `text` says.  ConfigError, in Kafka's words, when it says none."""
+        """Parse a text.  Raises ConfigError, with Kafka's text, if it is invalid."""
         if reason := self.refusal(text):
             raise ConfigError(self.explain(text, reason))
         return self._value(text)
 
     def refusal(self, text: str) -> str | None:
-        """Why `text` cannot be taken, None when it can."""
+        """Return why `text` is invalid, or None if it is valid."""
         try:
             value = self._value(text)
         except ValueError as error:
@@ -216,7 +217,7 @@ class Setting:
                 return text
 
     def render(self, value: Any) -> str | None:
-        """`value` as text, as Kafka's ConfigDef writes it; None for null and for passwords."""
+        """Return `value` as text, like Kafka's ConfigDef; None for null and for passwords."""
         if value is None or self.sensitive:
             return None
         match self.type:
@@ -247,7 +248,7 @@ def _integer(text: str, type: Type) -> int:
 
 
 def _entries(text: str) -> tuple[str, ...]:
-    """Comma-separated; a repeated entry counts once (Kafka 4: ConfigDef.ValidList)."""
+    """Split at commas; repeated entries are dropped (Kafka 4: ConfigDef.ValidList)."""
     if not text:
         return ()
     entries = tuple(dict.fromkeys(entry.strip() for entry in text.split(",")))
@@ -257,7 +258,7 @@ def _entries(text: str) -> tuple[str, ...]:
 
 
 def java_double(value: float) -> str:
-    """What Java's Double.toString gives: 0.5, 1.0E7, 1.7976931348623157E308."""
+    """Return the result of Java's Double.toString: 0.5, 1.0E7, 1.7976931348623157E308."""
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         return repr(float(value))
     sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
@@ -277,10 +278,10 @@ def setting(
     broker_key: str | None = None,
     doc: str,
 ) -> Any:
-    """A dataclass field that is a setting.
+    """Return a dataclass field for a config.
 
-    `type` need only be given where the default does not tell it: LONG, SHORT, CLASS, PASSWORD, and
-    whatever is unset (None).
+    `type` is needed only if the default does not imply it: LONG, SHORT, CLASS, PASSWORD, or a
+    default of None.
     """
     kind = type or DEFAULT_TYPES[default.__class__]
     asked = tuple(Synonym(s) if isinstance(s, str) else s for s in synonyms)
@@ -302,50 +303,51 @@ DEFAULT_TYPES: dict[type, Type] = {
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def section(cls: type[T]) -> type[T]:
-    """Part of a large configuration, or one that is put together of such.
+    """Decorate a part of a large configuration, or a configuration composed of such parts.
 
-    A dataclass without generated methods, which for 350 settings would cost a tenth of the start;
-    the whole has its own __init__ and refuses to be changed.
+    It is a dataclass without generated methods, which for 350 configs would cost a tenth of the
+    start; the whole class has its own __init__ and rejects changes.
     """
     return dataclasses.dataclass(kw_only=True, init=False, repr=False, eq=False)(cls)
 
 
 def settings_of(config: type) -> Mapping[str, Setting]:
-    """Every setting of a configuration class by its key, in the order of declaration."""
+    """Return all configs of a configuration class by key, in the order of declaration."""
     return _table(config)
 
 
 @functools.cache
 def _table(config: type) -> Mapping[str, Setting]:
-    # dataclasses.fields() has the last base first; we want them as they are written.
+    # dataclasses.fields() starts with the last base; the table has the order of declaration.
     fields = (f for part in (*sections_of(config), config) for f in dataclasses.fields(part))
     return {f.metadata["setting"].name: f.metadata["setting"] for f in fields if f.metadata}
 
 
 def sections_of(config: type) -> list[type]:
-    """The classes of settings that a configuration is built upon."""
+    """Return the base classes with configs of a configuration class."""
     return [base for base in config.__bases__ if dataclasses.is_dataclass(base)]
 
 
 def effective(config: object, setting: Setting) -> Any:
-    """The setting's value, or that of the first of its synonyms that is set, in its own unit."""
+    """Return the config's value, or that of the first synonym that is set, in the config's own
+    unit."""
     for name, times in (Synonym(setting.name), *setting.synonyms):
         value = getattr(config, attribute(name))
         if value is not None:
-            # Negative numbers say "none" or "follow another", in whatever unit.
+            # Negative numbers mean "none" or "use another key", in any unit.
             return value if times == 1 or value < 0 else value * times
     return None
 
 
 class Layer(NamedTuple):
-    """Settings as text that were given in one place."""
+    """Configs as text from one source."""
 
     source: Source
     values: Mapping[str, str | None]
 
 
 class GivenValue(NamedTuple):
-    """A place that gives a setting a value, under its own name or a synonym's."""
+    """A value of a config from one source, under its own name or a synonym's."""
 
     name: str
     value: str | None
@@ -353,13 +355,13 @@ class GivenValue(NamedTuple):
 
 
 class DescribedConfig(NamedTuple):
-    """One setting of one configuration, as DescribeConfigs answers it."""
+    """One config in the response of DescribeConfigs."""
 
     setting: Setting
     value: str | None
     source: Source
     synonyms: tuple[GivenValue, ...]
-    """All places that give a value, the strongest first."""
+    """All values, the highest precedence first."""
 
     @property
     def name(self) -> str:
@@ -372,11 +374,11 @@ class DescribedConfig(NamedTuple):
 
 class Config(Protocol):
     def given(self, setting: Setting) -> list[GivenValue]:
-        """All places that give `setting` a value, the strongest first."""
+        """Return all values of `setting`, the highest precedence first."""
 
 
 def describe(config: Config) -> list[DescribedConfig]:
-    """Every setting with its value and where that comes from."""
+    """Return every config with its value and source."""
     described = []
     for setting in settings_of(type(config)).values():
         given = tuple(config.given(setting))
@@ -387,9 +389,9 @@ def describe(config: Config) -> list[DescribedConfig]:
 
 
 def given_in(layers: Iterable[Layer], setting: Setting) -> list[GivenValue]:
-    """What `layers`, the strongest first, say about a setting and its synonyms.
+    """Return the values of a config and its synonyms in `layers`, the highest precedence first.
 
-    Kafka leaves out whatever stands before the setting's own name (ConfigHelper.configSynonyms).
+    Kafka omits all that precede the config's own name (ConfigHelper.configSynonyms).
     """
     names = (setting.name, *(s.name for s in setting.synonyms))
     found = [

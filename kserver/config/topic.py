@@ -1,9 +1,9 @@
-"""A topic's configuration: its own overrides, else the broker's settings.
+"""A topic's configuration: its own overrides, else the broker's configs.
 
 Pure: no I/O, no clock, no await.
 
-Every topic key but a few falls back to a key of the broker (`broker_key`), often of another name;
-`TopicConfig()` alone has the defaults of a broker that was told nothing.
+Nearly every topic key falls back to a key of the broker (`broker_key`), often with another name;
+`TopicConfig()` has the values of a broker with default configs.
 """
 
 from __future__ import annotations
@@ -50,13 +50,14 @@ PAIRS = "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
 THROTTLED_REPLICAS = SettingCheck(PAIRS, _throttled_replicas)
 
 
-# A topic's settings can all be changed while the broker runs.
+# All configs of a topic are dynamic.
 topic_setting = partial(setting, dynamic=CLUSTER)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TopicConfig:
-    """One topic. Attributes are its keys with `_` for `.`; times in ms, sizes in bytes."""
+    """Config of one topic. Attributes are its keys with `_` for `.`; times in ms, sizes in
+    bytes."""
 
     segment_bytes: int = topic_setting(
         "segment.bytes",
@@ -339,7 +340,8 @@ class TopicConfig:
 
     @classmethod
     def of(cls, overrides: Mapping[str, str], broker: BrokerConfig) -> TopicConfig:
-        """`overrides` upon the broker's settings.  ConfigError, in Kafka's words, for a bad one."""
+        """Apply `overrides` to the broker's configs.  Raises ConfigError, with Kafka's text, if
+        one is invalid."""
         table = settings_of(cls)
         for name in overrides:
             if name not in table:
@@ -355,14 +357,14 @@ class TopicConfig:
 
     @classmethod
     def stored(cls, overrides: Mapping[str, str], broker: BrokerConfig) -> TopicConfig:
-        """Does what `of` does, for what was taken once, by this release or another: what makes no
-        sense is passed over."""
+        """Like `of`, for stored overrides, which this or another release accepted: invalid ones
+        are ignored."""
         table = settings_of(cls)
         usable = {n: v for n, v in overrides.items() if n in table and not table[n].refusal(v)}
         return cls._put_together(usable, broker)
 
     def upon(self, broker: BrokerConfig) -> TopicConfig:
-        """The same overrides upon other settings of the broker."""
+        """Return the same overrides applied to other broker configs."""
         return self._put_together(self.explicit, broker)
 
     @classmethod

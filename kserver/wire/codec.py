@@ -15,7 +15,7 @@ import io
 import struct
 from typing import Any, NamedTuple
 
-from kserver.errors import ProtocolError  # before kio, whose first import is there
+from kserver.errors import ProtocolError  # before kio, as kserver.errors controls its first import
 from kserver.wire import varint
 from kserver.wire.guard import guard
 

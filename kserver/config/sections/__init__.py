@@ -1,1 +1,1 @@
-"""Every key of server.properties, a module per section, in the order of the man page."""
+"""Every key of server.properties, one module per section, in the order of the man page."""

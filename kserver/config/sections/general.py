@@ -1,4 +1,4 @@
-"""The broker's identity, and what holds for topics that say nothing else."""
+"""The broker's identity, and defaults for topics."""
 
 from __future__ import annotations
 

@@ -167,7 +167,8 @@ class GroupSettings:
     )
 
     def group_conflicts(self) -> Iterator[tuple[str, str]]:
-        """Pairs of a key and what is wrong with it beside others, in Kafka's words."""
+        """Yield pairs of a key and an error, with Kafka's text, for values that conflict with
+        others."""
         if not self.group_consumer_assignors:
             yield "group.consumer.assignors", "group.consumer.assignors must not be empty"
         for key in BOUNDED:

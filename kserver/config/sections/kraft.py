@@ -1,4 +1,4 @@
-"""Keys of a KRaft quorum, known so that its files can be used as they are."""
+"""Keys of a KRaft quorum, known so that files written for one can be used unchanged."""
 
 from __future__ import annotations
 

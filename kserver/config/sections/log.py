@@ -1,4 +1,4 @@
-"""Where logs lie, how they roll, flush and end."""
+"""Log directories, and how logs are rolled, flushed and deleted."""
 
 from __future__ import annotations
 

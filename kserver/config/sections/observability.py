@@ -1,4 +1,4 @@
-"""What a broker tells of itself: figures, health, log lines."""
+"""Metrics, health checks and logging of a broker."""
 
 from __future__ import annotations
 

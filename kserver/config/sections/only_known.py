@@ -1,4 +1,4 @@
-"""Sections of which no key acts yet."""
+"""Sections whose keys are all unused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How rates are sampled."""
+"""Sampling of rates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Followers, their fetches, and what waits for them."""
+"""Followers, their fetches, and delayed requests."""
 
 from __future__ import annotations
 

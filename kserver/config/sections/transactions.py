@@ -1,4 +1,4 @@
-"""Transactions, producer ids, and the topic of their state."""
+"""Transactions, producer ids, and the topic with their state."""
 
 from __future__ import annotations
 

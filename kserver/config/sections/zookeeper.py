@@ -1,4 +1,4 @@
-"""Where the cluster is coordinated."""
+"""Connection to ZooKeeper."""
 
 from __future__ import annotations
 
