@@ -1,55 +1,55 @@
-"""A Kafka client: producer, consumer, admin; asyncio inside, a blocking face over it.
+"""A Kafka client: producer, consumer and admin client on asyncio, with a blocking wrapper.
 
     from kcli.client import Consumer, Producer
 
-    config, security, settings    what each can be told, and Kafka's defaults
-    old_names                     what Kafka 0.8 called it
-    named                         code that settings name: Kafka's classes, or Python's
-    serialization, interceptors   values to bytes and back; what sees every record
-    errors                        what a client raises of its own
-    arguments                     what callers hand in, checked
-    cluster                       brokers, leaders, connections; trying again until a deadline
-    admin, offsets, quotas,       topics, configurations, offsets, quotas, brokers, their disks
+    config, security, settings    configuration keys and Kafka's defaults
+    old_names                     keys of Kafka 0.8
+    named                         code that configs name: Kafka's classes, or Python's
+    serialization, interceptors   values to bytes and back; hooks that see every record
+    errors                        exceptions of the clients
+    arguments                     checks of the callers' arguments
+    cluster                       brokers, leaders, connections; retries until a deadline
+    admin, offsets, quotas,       topics, configurations, offsets, quotas, brokers, log directories
       configs, topics, log_dirs,
       scram, record_times,
       reassignments, elections
-    replica_fetches               what one replica holds, whether it leads or not
-    groups, group_descriptions    admin.groups: groups and what they committed
+    replica_fetches               records of one replica, leader or follower
+    groups, group_descriptions    admin.groups: groups and their committed offsets
     transaction_admin, features   admin.transactions, admin.features
-    coordinators                  who leads a group or a transactional id, asked and asked again
-    controller                    the controller, likewise
-    descriptions                  what is told and asked there
+    coordinators                  requests to the coordinator of a group or transactional id
+    controller                    requests to the controller
+    descriptions                  types of the admin client's arguments and results
 
     producer                      send, try_send, flush
     record_appender               a record's way through interceptors, serializers, partitioner
-    accumulator, partitioner      records into batches, within a limit of memory
+    accumulator, partitioner      records into batches, within buffer.memory
     partition_queue               one partition's batches: order, sequences, idempotence
-    sender, broker_sender         batches to their leaders; timers, metadata, answers
-    produce, verdict, identity    the request's bytes, what an error means, the producer id
-    transactions,                 what may follow what, and what refusals mean; who asks for it
+    sender, broker_sender         batches to their leaders; timers, metadata, responses
+    produce, verdict, identity    Produce's bytes, what an error means, the producer id
+    transactions,                 states of a transaction and errors; its requests
       transaction_manager
     handover                      ends transactions that producers elsewhere left open for it
 
     consumer                      subscribe, assign, poll, seek, commit
-    subscription                  what is read and how far
+    subscription                  assigned partitions and their positions
     fetcher, fetch_session        fetches ahead from every leader; resets and checks positions
-    completed_fetch               an answer's bytes into records, aborted ones left out
-    group                         what a consumer with a group has: a membership, and commits
-    consumer_metadata             the topics that it has subscribed to
-    membership, member            its part in a classic group; states, and what answers mean
-    consumer_group,               its part in a group by KIP-848; likewise
+    completed_fetch               a response's bytes into records, without aborted ones
+    group                         a consumer's group: a membership, and commits
+    consumer_metadata             the topics that a consumer subscribes to
+    membership, member            member of a classic group: requests; states and errors
+    consumer_group,               member of a group by KIP-848: requests; states and errors
       consumer_member
-    assignors, sticky             who of a group reads what
-    group_protocol                what its members tell each other
-    commits                       how far the group has come
-    group_coordinator             the broker that leads the group
-    group_metadata                who a consumer is in its group
-    listener                      what is told of partitions that come and go
+    assignors, sticky             client-side assignment of partitions to members
+    group_protocol                subscriptions and assignments as bytes
+    commits                       OffsetCommit and OffsetFetch
+    group_coordinator             the broker that coordinates the group
+    group_metadata                a consumer's identity in its group
+    listener                      callbacks for assigned and revoked partitions
 
     blocking                      all of it for plain threads
 
-Within Kafka's protocol it knows of kserver's wire, peer, config, model and errors, and nothing of
-its broker.  What is named in `__all__` is imported when it is first used.
+Of kserver it imports wire, peer, config, model and errors, and nothing of the broker. Names in
+`__all__` are imported on first use.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Accumulator: records that wait to be sent, as batches by partition, within a limit of memory.
+"""Accumulator: records that wait to be sent, in batches by partition, within a limit of memory.
 
-Pure: no I/O, no await; time, chance and what must happen outside are handed in.
+Pure: no I/O, no await; clock, random source and callbacks are passed in.
 
-    offer(record)      into the open batch of its queue: a list append, no bytes are made
-    sendable(queue)     is the queue's affair; `take` closes the batch if it is the open one
-    finish(batch)      its outcome is told; its memory is free once it is not in flight either
+    offer(record)      append to the open batch of its queue: a list append, nothing is encoded
+    sendable(queue)    decided by the queue; `take` closes the batch if it is the open one
+    finish(batch)      its outcome is reported; its memory is free once it is not in flight either
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from kserver.errors import ErrorCode, KafkaError
 from kserver.model import BrokerId, TopicPartition
 from kserver.wire.batch import HEADER_SIZE, EncodedRecords, Headers, NewRecord
 
-# A record beside its key, value and headers: seven varints, as long as they commonly are.
+# A record's bytes besides its key, value and headers: seven varints of common length.
 RECORD_OVERHEAD = 12
 HEADER_OVERHEAD = 4
 LEADER_DRAWS = 8
@@ -47,8 +47,8 @@ class AccumulatorLimits:
     ignore_keys: bool = False
     adaptive: bool = True
     stuck_after: float = 0.0
-    """A queue whose oldest batch waits for so many seconds gets no more records without a key; 0:
-    never (partitioner.availability.timeout.ms).
+    """Seconds: a queue whose oldest batch has waited this long gets no more records without a key.
+    0 means never (partitioner.availability.timeout.ms).
     """
 
 
@@ -59,14 +59,14 @@ class _Topic:
         self.queues: list[PartitionQueue] = []
         self.sticky: PartitionQueue | None = None
         self.sticky_bytes = 0
-        """How much went to the sticky queue in batches that are closed."""
+        """Bytes of the sticky queue's closed batches."""
         self.used_at = now
 
 
 class Accumulator:
     """`on_open(batch)` is called when a batch is begun, `on_full(queue)` when one is closed.
 
-    `on_stamp` is called when the time was read, and sets `stamp_ms` to 0 before time goes on.
+    `on_stamp` is called after the clock was read; it sets `stamp_ms` to 0 before time goes on.
     """
 
     def __init__(
@@ -83,10 +83,10 @@ class Accumulator:
     ) -> None:
         self.used_bytes = 0
         self.incomplete: dict[ProducerBatch, None] = {}
-        """Every batch that is begun and not finished, as they were begun."""
+        """Every batch that was begun and is not finished, in order of creation."""
         self.stamp_ms = 0
-        """The time as it was read last, 0 when it is to be read again: asking for every record
-        takes a quarter of the time to send it.
+        """The time when the clock was last read, or 0 to read it again. Reading the clock for every
+        record takes a quarter of the time to send it.
         """
         self._limits = limits
         self._rules = rules
@@ -100,7 +100,7 @@ class Accumulator:
         self._topics: dict[str, _Topic] = {}
         self._sticky: dict[str, ProducerBatch] = {}
         self._filling: dict[PartitionQueue, None] = {}
-        """The queues with an open batch."""
+        """The queues that have an open batch."""
         self._number = 0
         self._refused_bytes = self._batch_size
 
@@ -114,7 +114,7 @@ class Accumulator:
         return [queue for queue in queues if queue.leader == leader]
 
     def topics(self, since: float = 0.0) -> list[str]:
-        """Those that got a batch since then, or have one that is not finished."""
+        """Return the topics that got a batch since then or have an unfinished one."""
         busy = {batch.queue.partition.topic for batch in self.incomplete}
         return [name for name, t in self._topics.items() if t.used_at >= since or name in busy]
 
@@ -123,7 +123,7 @@ class Accumulator:
         return found.queues if found else ()
 
     def grow(self, topic: str, partitions: int) -> None:
-        """The topic has so many partitions; fewer than before leave the queues as they are."""
+        """Grow the topic to `partitions` queues; a smaller number leaves the queues as they are."""
         if topic not in self._topics:
             self._topics[topic] = _Topic(self._now())
         queues = self._topics[topic].queues
@@ -144,12 +144,12 @@ class Accumulator:
         headers: Headers = (),
         on_delivery: OnDelivery | None = None,
     ) -> bool:
-        """Take one record in; False while the topic is not known or the memory is full.
+        """Append one record; return False while the topic is unknown or the memory is full.
 
-        KafkaError for a record that is too large for any request, a negative timestamp, or a
-        partition that is not there; ClientError for what is seen to be no bytes so soon.
+        Raises KafkaError if the record is too large for any request, the timestamp is negative, or
+        the partition does not exist; ClientError if a key, value or header is seen not to be bytes.
         """
-        # Half of a producer's time goes by here: no calls, and few steps.
+        # Half of a producer's time is spent here: no calls, and few steps.
         try:
             if timestamp is None:
                 timestamp = self.stamp_ms or self._stamp()
@@ -184,9 +184,11 @@ class Accumulator:
         return True
 
     def offer_all(self, topic: str, values: Sequence[bytes], timestamp: int | None = None) -> int:
-        """Take records in that are nothing but values; how many, as `offer` would one by one.
+        """Append records that consist of values only, as `offer` would one by one; return how many
+        were accepted.
 
-        A tenth of the time: whole runs of them go into a batch without a step of Python for each.
+        It takes a tenth of the time: whole runs of records go into a batch without Python code for
+        each.
         """
         try:
             ends = list(itertools.accumulate(map(len, values)))
@@ -206,7 +208,7 @@ class Accumulator:
             def used(count: int, taken: int = taken, before: int = before) -> int:
                 return ends[taken + count - 1] - before + count * RECORD_OVERHEAD
 
-            # The most that fit; the first does, or has the batch for itself.
+            # As many as fit; the first always does, or gets a batch of its own.
             count = max(1, bisect.bisect_right(range(1, len(values) - taken + 1), room, key=used))
             stamp = self.stamp_ms or self._stamp() if timestamp is None else timestamp
             run = values[taken : taken + count]
@@ -216,9 +218,10 @@ class Accumulator:
         return taken
 
     def offer_encoded(self, partition: TopicPartition, records: EncodedRecords) -> bool:
-        """Take a batch in as it is, behind what its queue has; False as for `offer`.
+        """Append an encoded batch behind the queue's other batches; return False as `offer` does.
 
-        Of many records made at once by other means than steps of Python: a fifth of `offer`'s time.
+        For many records made at once in other ways than Python code for each: a fifth of `offer`'s
+        time.
         """
         queue = self._queue(partition.topic, None, partition.partition)
         if queue is None:
@@ -231,7 +234,7 @@ class Accumulator:
         batch = self._begin(queue, HEADER_SIZE + size)
         if batch is None:
             return False
-        # Closed below: nothing will be appended.
+        # The batch is closed below, so nothing will be appended to it.
         batch.records = cast(list[NewRecord], records)
         batch.size = HEADER_SIZE + size
         self._close(queue)
@@ -239,11 +242,11 @@ class Accumulator:
         return True
 
     def choose(self, topic: str) -> int:
-        """A partition of a topic that is known, for records that may go to any."""
+        """Return a partition of a known topic for records that may go to any."""
         return self._choose(self._topics[topic].queues).partition.partition
 
     def _stamp(self) -> int:
-        """The time for this record and those that follow in the same turn and batch."""
+        """Read the clock, for this record and those that follow in the same turn and batch."""
         self.stamp_ms = self._now_ms()
         self._on_stamp()
         return self.stamp_ms
@@ -268,7 +271,9 @@ class Accumulator:
         return found.sticky
 
     def _choose(self, queues: list[PartitionQueue]) -> PartitionQueue:
-        """By chance; of two the one with less to send, if that counts (KIP-794)."""
+        """Choose a queue at random; if adaptive, the one of two with fewer waiting batches
+        (KIP-794).
+        """
         if len(queues) == 1:
             return queues[0]
         first = self._draw(queues)
@@ -278,7 +283,7 @@ class Accumulator:
         return first if len(first.waiting) <= len(second.waiting) else second
 
     def _draw(self, queues: list[PartitionQueue]) -> PartitionQueue:
-        """One that can be sent to, unless a few draws find none."""
+        """Draw a queue that has a leader and is not stuck, unless a few draws find none."""
         for _ in range(LEADER_DRAWS):
             queue = self._random.choice(queues)
             if queue.leader is not None and not self._is_stuck(queue):
@@ -292,9 +297,11 @@ class Accumulator:
     def _batch_for(
         self, topic: str, key: bytes | None, partition: int | None, size: int
     ) -> ProducerBatch | None:
-        """An open batch with room for a record of `size`; None: unknown topic, or memory is full.
+        """Return an open batch with room for a record of `size`; None if the topic is unknown or
+        the memory is full.
 
-        What has no room is closed on the way, and with that a sticky topic may move on.
+        Batches without room are closed on the way, whereupon a sticky topic may switch to another
+        queue.
         """
         self._expect_possible(size)
         while True:
@@ -313,7 +320,7 @@ class Accumulator:
         return batch
 
     def _expect_possible(self, size: int) -> None:
-        """KafkaError where records of `size` fit into no request."""
+        """Raises KafkaError if a record of `size` bytes fits into no request."""
         if HEADER_SIZE + size > self._limits.max_request_size:
             raise KafkaError(
                 ErrorCode.message_too_large,
@@ -324,7 +331,7 @@ class Accumulator:
 
     @property
     def has_room(self) -> bool:
-        """Whether what did not fit last would fit now."""
+        """Whether the last refused batch would fit now."""
         return self._fits(self._refused_bytes)
 
     def _fits(self, size: int) -> bool:
@@ -345,7 +352,9 @@ class Accumulator:
         return batch
 
     def _close(self, queue: PartitionQueue) -> None:
-        """The open batch waits now; a sticky topic moves on when a batch's worth went there."""
+        """Close the open batch so that it waits to be sent. A sticky topic switches queues after
+        about `batch_size` bytes.
+        """
         batch = queue.open
         assert batch is not None
         queue.open = None
@@ -365,27 +374,31 @@ class Accumulator:
     # Out
 
     def due(self, batch: ProducerBatch) -> bool:
-        """Its linger is over: it may be taken although it is not full.  False: it was taken."""
+        """Mark a batch as sendable though it is not full, after its linger. Return False if it was
+        taken.
+        """
         if batch.queue.open is not batch:
             return False
         batch.queue.due = True
         return True
 
     def due_all(self) -> list[PartitionQueue]:
-        """All that waits may be taken: a flush, or the memory is full.  The queues to look at."""
+        """Mark all open batches as sendable, for a flush or when the memory is full; return their
+        queues.
+        """
         queues = list(self._filling)
         for queue in queues:
             queue.due = True
         return queues
 
     def take(self, batch: ProducerBatch) -> None:
-        """What its queue says is sendable is in flight now."""
+        """Move the batch that its queue returned as sendable in flight."""
         if batch.queue.open is batch:
             self._close(batch.queue)
         batch.queue.take(batch)
 
     def split(self, batch: ProducerBatch) -> None:
-        """It was too large for the broker: two halves wait in its place."""
+        """Replace a batch that was too large for the broker by two halves."""
         del self.incomplete[batch]
         batch.finished = True
         middle = len(batch.records) // 2
@@ -396,7 +409,9 @@ class Accumulator:
         batch.queue.replace(batch, halves)
 
     def _part(self, batch: ProducerBatch, first: int, end: int) -> ProducerBatch:
-        """Some of its records as a batch with the same number: between the same neighbours."""
+        """Return some of the batch's records as a batch with the same number, to keep its place in
+        the order.
+        """
         part = ProducerBatch(batch.queue, batch.number, batch.created_at)
         part.records = batch.records[first:end]
         part.size = batch.size // 2
@@ -408,8 +423,8 @@ class Accumulator:
         return part
 
     def finish(self, batch: ProducerBatch) -> None:
-        """Its outcome is told.  Its memory is free too, unless it is in flight: then its answer
-        frees it, or the bytes of what a slow broker has yet to take would not count.
+        """Mark a batch as finished. Its memory is freed unless it is in flight: then its response
+        frees it, or bytes that a slow broker has yet to read would not count.
         """
         assert not batch.finished
         batch.finished = True
@@ -418,12 +433,12 @@ class Accumulator:
             self.free(batch)
 
     def free(self, batch: ProducerBatch) -> None:
-        """It is finished, and neither waits nor is in flight."""
+        """Free the memory of a batch that is finished and neither waits nor is in flight."""
         self.used_bytes -= batch.reserved
         batch.reserved = 0
 
     def give_up(self, batch: ProducerBatch) -> None:
-        """It will not be sent, or not again; what is in flight stays so until its answer."""
+        """Give up a batch before it is sent (again). One in flight stays so until its response."""
         if batch.queue.open is batch:
             self._close(batch.queue)
         batch.queue.give_up(batch)

@@ -1,12 +1,12 @@
-"""Admin: topics, configurations, offsets and brokers, asked about and changed.
+"""Admin: describes and changes topics, configurations, offsets and brokers.
 
     async with Admin({"bootstrap.servers": "localhost:9092"}) as admin:
         for topic in await admin.list_topics():
             print(topic.name)
 
-A call takes at most default.api.timeout.ms.  Where it concerns several items, the result holds for
-each item either what was asked or the KafkaError that refused it; only what stops the whole call
-is raised: ClusterUnreachable, TimedOut, or KafkaError for all.
+A call takes at most default.api.timeout.ms. Where it concerns several items, the result holds for
+each item either its value or the KafkaError that refused it; only errors of the whole call are
+raised: ClusterUnreachable, TimedOut, or KafkaError for all.
 """
 
 from __future__ import annotations
@@ -98,10 +98,10 @@ CREATE_PARTITIONS = 37
 DESCRIBE_CLUSTER = 60
 UNREGISTER_BROKER = 64
 
-# Metadata takes topic ids from here on (KIP-516), and DeleteTopics.
+# First versions of Metadata (KIP-516) and DeleteTopics with topic ids.
 METADATA_BY_ID = 12
 DELETE_BY_ID = 6
-# DescribeCluster tells of controllers from here on (KIP-919), and of fenced brokers (KIP-1073).
+# First versions of DescribeCluster with controllers (KIP-919) and with fenced brokers (KIP-1073).
 DESCRIBE_CONTROLLERS = 1
 DESCRIBE_FENCED = 2
 
@@ -110,7 +110,7 @@ class Admin:
     """Open while the `async with` lasts; connections are made when first needed.
 
     Topics, partitions, records, configurations, quotas, SCRAM credentials, brokers and log
-    directories have methods here; three families have a home of their own:
+    directories have methods here; three families have an attribute of their own:
 
         admin.groups: listings, describe, offsets, commit, delete, delete_offsets, remove_members
         admin.transactions: listings, describe, producers, abort, fence, find_hanging
@@ -123,7 +123,7 @@ class Admin:
         config = AdminConfig.taken(config)
         self.cluster = Cluster(config, random=random)
         self.asks_controllers = bool(config.bootstrap_controllers)
-        """Whether the addresses are those of controllers, who know of no brokers to ask."""
+        """Whether the addresses are those of controllers, which know no brokers to ask."""
         self._config = config
 
     async def __aenter__(self) -> Self:
@@ -140,7 +140,7 @@ class Admin:
     async def close(self) -> None:
         await self.cluster.close()
 
-    # What has much to say of its own is imported when it is asked for.
+    # The larger families are imported on first use.
 
     @cached_property
     def groups(self) -> Groups:
@@ -166,7 +166,7 @@ class Admin:
     # Topics
 
     async def list_topics(self, *, include_internal: bool = True) -> list[TopicListing]:
-        """By name."""
+        """Return the topics sorted by name."""
         await self._retry("listTopics", lambda: self.cluster.refresh(None))
         return [
             TopicListing(topic.name, topic.id, topic.is_internal)
@@ -177,7 +177,9 @@ class Admin:
     async def describe_topics(
         self, names: Iterable[str], *, page_size: int = 2000
     ) -> dict[str, TopicDescription | KafkaError]:
-        """In pages of `page_size` partitions where the broker can (DescribeTopicPartitions)."""
+        """Describe topics, in pages of `page_size` partitions by DescribeTopicPartitions if
+        known.
+        """
         wanted = list(dict.fromkeys(arguments.names("names", names)))
 
         async def attempt() -> dict[str, TopicDescription | KafkaError]:
@@ -250,7 +252,7 @@ class Admin:
         return await self._by_controller("deleteTopics", arguments.names("names", names), ask)
 
     async def delete_topics_by_id(self, ids: Iterable[UUID]) -> dict[UUID, KafkaError | None]:
-        """KafkaError where the broker is older than topic ids."""
+        """Delete topics by id; the result is a KafkaError if the broker is older than topic ids."""
 
         async def ask(peer: Peer, ids: list[UUID]) -> dict[UUID, KafkaError | None]:
             version = peer.version(DELETE_TOPICS)
@@ -284,8 +286,8 @@ class Admin:
     async def list_reassignments(
         self, partitions: Collection[TopicPartition] | None = None
     ) -> dict[TopicPartition, Reassignment]:
-        """Those of `partitions`, or of all, that are on the move; none where the broker cannot
-        tell.
+        """Return ongoing reassignments, of `partitions` or all; none if the broker cannot
+        list any.
         """
         partitions = arguments.some_partitions(partitions)
         return await self._retry(
@@ -299,8 +301,8 @@ class Admin:
         *,
         allow_replication_factor_change: bool = True,
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Begin to move partitions to these replicas, the preferred leader first; None ends the
-        move that a partition is in.
+        """Begin to move partitions to these replicas, preferred leader first; None cancels a
+        move.
         """
         arguments.by_partition("wanted", wanted)
         change = reassignments.Change(wanted, allow_replication_factor_change, self._timeout)
@@ -309,7 +311,7 @@ class Admin:
     async def elect_leaders(
         self, election: ElectionType, partitions: Iterable[TopicPartition] | None
     ) -> dict[TopicPartition, KafkaError | None]:
-        """None for all partitions: then only those that needed an election are in the result."""
+        """Elect leaders; for None, all partitions, the result has those that needed an election."""
         partitions = arguments.some_partitions(partitions)
         return await elections.elect(self.cluster, election, partitions, self._deadline())
 
@@ -330,14 +332,14 @@ class Admin:
     async def delete_records(
         self, before: Mapping[TopicPartition, Offset]
     ) -> dict[TopicPartition, Offset | KafkaError]:
-        """Delete the records before these offsets, -1 for all; where each log begins afterwards."""
+        """Delete records before these offsets (-1: all) and return the new log start offsets."""
         arguments.by_partition("before", before)
         return await offsets.delete_records(self.cluster, before, self._deadline(), self._timeout)
 
     async def record_times(
         self, offsets: Mapping[TopicPartition, Offset]
     ) -> dict[TopicPartition, int | KafkaError | None]:
-        """In ms since 1970, of the first record at or after each offset; None if not known."""
+        """Return ms since 1970 of the first record at or after each offset; None if unknown."""
         arguments.by_partition("offsets", offsets)
         return await record_times(self.cluster, offsets, self._deadline())
 
@@ -351,9 +353,9 @@ class Admin:
         *,
         include_documentation: bool = False,
     ) -> dict[ConfigResource, list[ConfigEntry] | KafkaError]:
-        """The configuration of each (type, name), or only some `keys` of it.
+        """Return the configuration of each (type, name), or only some `keys` of it.
 
-        A broker is asked about itself; of the name "" (the default for all) any broker knows.
+        A broker is asked about itself; any broker knows the name "", the default of all.
         """
         query = configs.Query(keys, include_synonyms, include_documentation)
 
@@ -370,7 +372,7 @@ class Admin:
         *,
         validate_only: bool = False,
     ) -> dict[ConfigResource, KafkaError | None]:
-        """Change some keys of each resource, all of them or none; the others stay (KIP-339)."""
+        """Change some keys of each resource, all of them or none; others stay (KIP-339)."""
 
         async def ask(
             peer: Peer, of: list[ConfigResource]
@@ -386,7 +388,7 @@ class Admin:
         *,
         validate_only: bool = False,
     ) -> dict[ConfigResource, KafkaError | None]:
-        """Give each resource these overrides and no other: what is left out falls back."""
+        """Set each resource's overrides to exactly these; omitted keys fall back to the default."""
 
         async def ask(
             peer: Peer, of: list[ConfigResource]
@@ -399,7 +401,7 @@ class Admin:
     async def list_config_resources(
         self, types: Sequence[ResourceType] = ()
     ) -> list[ConfigResource]:
-        """The resources that there are, of these types or of all (KIP-1142)."""
+        """Return the existing resources, of these types or of all (KIP-1142)."""
 
         async def attempt() -> list[ConfigResource]:
             return await configs.list_resources(await self.cluster.peer(), types)
@@ -412,7 +414,7 @@ class Admin:
         resources: Iterable[ConfigResource],
         ask: Callable[[Peer, list[ConfigResource]], Awaitable[dict[ConfigResource, T]]],
     ) -> dict[ConfigResource, T | KafkaError]:
-        """Ask about each resource the one who knows, all at the same time."""
+        """Ask each resource's broker about it, all brokers at the same time."""
 
         async def of_one(
             to: BrokerId | To, of: list[ConfigResource]
@@ -437,7 +439,7 @@ class Admin:
     async def describe_client_quotas(
         self, components: Iterable[QuotaComponent] = (), *, strict: bool = False
     ) -> dict[QuotaEntity, dict[str, float]]:
-        """The quotas of all that match every component, and with `strict` name nothing else."""
+        """Return quotas of entities that match every component; `strict`: and have no other."""
         wanted = quotas.filter_of(components)
 
         async def attempt() -> dict[QuotaEntity, dict[str, float]]:
@@ -451,7 +453,7 @@ class Admin:
         *,
         validate_only: bool = False,
     ) -> dict[QuotaEntity, KafkaError | None]:
-        """Bounds by key; None takes one away."""
+        """Set quotas by key; None removes one."""
 
         async def ask(
             peer: Peer, entities: list[QuotaEntity]
@@ -466,7 +468,7 @@ class Admin:
     async def describe_user_scram_credentials(
         self, users: Collection[str] = ()
     ) -> dict[str, dict[ScramMechanism, int] | KafkaError]:
-        """Iterations by mechanism, of these users or of all; without those that have none."""
+        """Return iterations by mechanism of these users or of all, except users with none."""
 
         async def attempt() -> dict[str, dict[ScramMechanism, int] | KafkaError]:
             return await scram.describe(await self.cluster.peer(), users)
@@ -479,7 +481,7 @@ class Admin:
         credentials: Sequence[NewCredential] = (),
         deletions: Sequence[tuple[str, ScramMechanism]] = (),
     ) -> dict[str, KafkaError | None]:
-        """By user."""
+        """Change SCRAM credentials; return the outcome by user."""
 
         async def ask(peer: Peer, users: list[str]) -> dict[str, KafkaError | None]:
             of_users = [one for one in credentials if one.user in users]
@@ -493,9 +495,7 @@ class Admin:
     async def describe_cluster(
         self, *, controllers: bool = False, include_fenced: bool = False
     ) -> ClusterDescription:
-        """`controllers`: those of KRaft, which bootstrap.servers then names, in the brokers'
-        place.
-        """
+        """Describe brokers, or KRaft's controllers, which bootstrap.servers must name then."""
 
         async def attempt() -> ClusterDescription:
             peer = await self.cluster.peer()
@@ -527,7 +527,7 @@ class Admin:
         return await self._retry("describeCluster", attempt)
 
     async def unregister_broker(self, id: BrokerId) -> None:
-        """Take a broker that has left for good out of a KRaft cluster (KIP-631)."""
+        """Unregister a broker that has left for good from a KRaft cluster (KIP-631)."""
 
         async def attempt() -> None:
             peer = await self.cluster.peer()
@@ -538,35 +538,33 @@ class Admin:
         await self._retry("unregisterBroker", attempt)
 
     async def nodes(self) -> list[Node]:
-        """The brokers, by id."""
+        """Return the brokers sorted by id."""
         await self._retry("listNodes", lambda: self.cluster.refresh(()))
         return self._known_nodes()
 
     async def describe_log_dirs(
         self, brokers: Iterable[BrokerId]
     ) -> dict[BrokerId, list[LogDirDescription] | KafkaError]:
-        """The log directories of each broker, and which replicas are in them."""
+        """Return the log directories of each broker with their replicas."""
         return await log_dirs.describe(self.cluster, brokers, self._deadline())
 
     async def alter_replica_log_dirs(
         self, broker: BrokerId, paths: Mapping[TopicPartition, str]
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Begin to move replicas of a broker to other log directories of its."""
+        """Begin to move replicas of a broker between its log directories."""
         return await log_dirs.alter(self.cluster, broker, paths, self._deadline())
 
     async def find_coordinators(
         self, keys: Iterable[str], kind: CoordinatorType = CoordinatorType.GROUP
     ) -> dict[str, Node | KafkaError]:
-        """Which broker leads each group or transactional id, now: one that is not available yet is
-        a refusal.
-        """
+        """Return the present coordinator of each group or transactional id, or a KafkaError."""
         wanted = list(dict.fromkeys(arguments.names("keys", keys)))
         return await self._retry(
             "findCoordinator", lambda: coordinators.find(self.cluster, wanted, kind)
         )
 
     async def api_versions(self, node: Node | BrokerId) -> dict[int, tuple[int, int]]:
-        """The lowest and highest version of each API key that one broker offers."""
+        """Return the lowest and highest version of each API key of one broker."""
         id = node.id if isinstance(node, Node) else node
         peer = await self._retry("apiVersions", lambda: self.cluster.peer(id))
         return dict(peer.versions)
@@ -581,7 +579,7 @@ class Admin:
 
     @property
     def _timeout(self) -> datetime.timedelta:
-        """How long the broker may take over a change before it answers REQUEST_TIMED_OUT."""
+        """How long the broker may take over a change before it responds REQUEST_TIMED_OUT."""
         return datetime.timedelta(milliseconds=self._config.request_timeout_ms)
 
     async def _retry(self, call: str, attempt: Callable[[], Awaitable[T]]) -> T:

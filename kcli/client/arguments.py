@@ -1,4 +1,4 @@
-"""What callers hand to the clients, checked where it comes in: a ClientError names the argument.
+"""Checks of the arguments that callers pass to the clients; a ClientError names the argument.
 
 Pure: values in, nothing or values out.
 """
@@ -23,7 +23,7 @@ K = TypeVar("K")
 
 
 def expect_whole_number(name: str, value: object) -> None:
-    """None is fine: the argument was not given."""
+    """Raises ClientError unless the value is a whole number or None (argument omitted)."""
     if value is not None and not hasattr(value, "__index__"):
         raise ClientError(f"{name} is a whole number, not {value!r}")
 
@@ -36,15 +36,15 @@ def expect_milliseconds(name: str, value: object) -> None:
 def committable(
     offsets: Mapping[TopicPartition, Offset | CommittedOffset] | None,
 ) -> dict[TopicPartition, CommittedOffset] | None:
-    """Offsets with what else is committed; None stands for all that was read."""
+    """Return the offsets as CommittedOffset; None stands for every position."""
     return None if offsets is None else committed(offsets)
 
 
 def committed(
     offsets: Mapping[TopicPartition, Offset | CommittedOffset],
 ) -> dict[TopicPartition, CommittedOffset]:
-    """Return the offsets, each with what else is committed of it."""
-    # Imported here, for it costs `k topics` a millisecond of its start.
+    """Return the offsets as CommittedOffset (offset, leader epoch, metadata)."""
+    # Imported here because it costs `k topics` a millisecond of its start.
     from kcli.client.group_descriptions import CommittedOffset
 
     if not isinstance(offsets, Mapping):
@@ -61,7 +61,7 @@ def committed(
 
 
 def times(value: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-    """Return the mapping of partitions to times in ms since 1970, once it is checked."""
+    """Return the mapping of partitions to times in ms since 1970 after a check."""
     if not isinstance(value, Mapping):
         raise ClientError(
             "times_ms is a mapping such as {TopicPartition('orders', 0): 1700000000000}, not"
@@ -75,7 +75,9 @@ def times(value: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
 
 
 def expect_offset(value: object) -> None:
-    """A place in a log, and not one of the special values of ListOffsets, which are negative."""
+    """Raises ClientError unless the value is an offset in a log. The special values of ListOffsets,
+    which are negative, are refused.
+    """
     expect_whole_number("offset", value)
     if isinstance(value, int) and value < 0:
         raise ClientError(f"offset is 0 or more, not {value}")
@@ -88,14 +90,14 @@ def items(name: str, values: Iterable[T]) -> tuple[T, ...]:
 
 
 def names(name: str, values: Iterable[str]) -> tuple[str, ...]:
-    """A single str is refused: it would be taken for a list of its characters."""
+    """Return the names as a tuple. A single str is refused: it is an iterable of its characters."""
     if isinstance(values, str):
         raise ClientError(f"{name} are a list of str: [{values!r}], not {values!r}")
     return all_of(str, name, values)
 
 
 def all_of(kind: type[T], name: str, values: Iterable[T]) -> tuple[T, ...]:
-    """Return the values as a tuple, once each is known to be of that kind."""
+    """Return the values as a tuple after a check that each is of that type."""
     checked = items(name, values)
     for value in checked:
         if not isinstance(value, kind):
@@ -104,7 +106,7 @@ def all_of(kind: type[T], name: str, values: Iterable[T]) -> tuple[T, ...]:
 
 
 def config_resources(values: Iterable[ConfigResource]) -> tuple[ConfigResource, ...]:
-    """Return the resources as a tuple, once each is known to be a type and a name."""
+    """Return the resources as a tuple after a check that each is a type and a name."""
     checked = items("resources", values)
     for value in checked:
         match value:
@@ -118,7 +120,7 @@ def config_resources(values: Iterable[ConfigResource]) -> tuple[ConfigResource, 
 
 
 def by_partition(name: str, value: Mapping[TopicPartition, T]) -> Mapping[TopicPartition, T]:
-    """Return the mapping, once each of its keys is known to be a partition."""
+    """Return the mapping after a check that each key is a partition."""
     if not isinstance(value, Mapping):
         raise ClientError(f"{name} is a mapping by TopicPartition, not {value!r}")
     for partition in value:
@@ -127,7 +129,7 @@ def by_partition(name: str, value: Mapping[TopicPartition, T]) -> Mapping[TopicP
 
 
 def by_kind(kind: type[K], name: str, value: Mapping[K, T]) -> Mapping[K, T]:
-    """Return the mapping, once each of its keys is known to be of that kind."""
+    """Return the mapping after a check that each key is of that type."""
     if not isinstance(value, Mapping):
         raise ClientError(f"{name} is a mapping by {kind.__name__}, not {value!r}")
     all_of(kind, f"the keys of {name}", value)
@@ -137,7 +139,7 @@ def by_kind(kind: type[K], name: str, value: Mapping[K, T]) -> Mapping[K, T]:
 def pattern(
     value: str | re.Pattern[str] | SubscriptionPattern | None,
 ) -> re.Pattern[str] | SubscriptionPattern | None:
-    """Return a pattern of topics, compiled here if it is a text."""
+    """Return a pattern of topics, compiled if it is a str."""
     if value is None or isinstance(value, re.Pattern):
         return value
     if isinstance(value, str):
@@ -156,7 +158,7 @@ def pattern(
 
 
 def partitions(values: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:
-    """Return the partitions as a tuple, once each is checked."""
+    """Return the partitions as a tuple after a check of each."""
     checked = items("partitions", values)
     for value in checked:
         expect_partition(value)
@@ -166,7 +168,7 @@ def partitions(values: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:
 def some_partitions(
     values: Iterable[TopicPartition] | None,
 ) -> tuple[TopicPartition, ...] | None:
-    """As `partitions`; None stands for all."""
+    """Do the same as `partitions`; None stands for all."""
     return None if values is None else partitions(values)
 
 

@@ -1,17 +1,16 @@
-"""The partitions that each member of a classic group reads: the strategies that its leader may
-follow.
+"""Client-side assignors: how the leader of a classic group assigns partitions to its members.
 
 Pure: no I/O, no clock, no await.
 
-    range               of each topic, neighbouring partitions to each; the first members get what
-                        is over
+    range               of each topic, neighbouring partitions to each member; the first members
+                        get the remainder
     roundrobin          all partitions of all topics in turn
-    sticky              sticky.py: as even as can be, and as before as can be
+    sticky              sticky.py: as balanced, and as close to the last assignment, as possible
     cooperative-sticky  the same for members that keep reading while the group rebalances (KIP-429)
 
-partition.assignment.strategy names them as here or as Kafka's Java classes; an own one is an object
-with what `Assignor` asks for, or a function of what `assign` is given.  All members of a group need
-one strategy in common.
+partition.assignment.strategy names them by these names or by Kafka's Java classes. A custom one is
+an object with the methods of `Assignor`, or a function with the parameters of `assign`. All members
+of a group need one strategy in common.
 """
 
 from __future__ import annotations
@@ -27,32 +26,32 @@ from kserver.errors import ConfigError
 from kserver.model import TopicPartition
 
 Plan: TypeAlias = dict[str, list[TopicPartition]]
-"""What each member shall read, by its id."""
+"""The partitions of each member, by member id."""
 Counts: TypeAlias = Mapping[str, int]
-"""How many partitions each topic has; topics that do not exist are left out."""
+"""Number of partitions of each topic; topics that do not exist are left out."""
 Members: TypeAlias = Mapping[str, Subscription]
 
 
 class Assignor(Protocol):
-    """`name` is what the members agree on; `cooperative` whether they keep what they have while
-    they do.
+    """`name` is the strategy's name in JoinGroup. `cooperative` is whether members keep their
+    partitions during a rebalance.
     """
 
     name: str
     cooperative: bool
 
     def user_data(self) -> bytes | None:
-        """What goes with this member's subscription, for the leader's `assign`."""
+        """Return the user data of this member's subscription, for `assign` at the leader."""
 
     def assign(self, counts: Counts, members: Members) -> Plan:
-        """Called at the leader; members without an entry get nothing."""
+        """Assign partitions, at the leader; members without an entry get none."""
 
     def assigned(self, partitions: Iterable[TopicPartition], generation: int) -> None:
-        """Called at each member with what it got."""
+        """Note the partitions that this member was assigned; called at each member."""
 
 
 class _Simple:
-    """One that goes by what members subscribe to, and by nothing else."""
+    """An assignor that needs nothing besides the members' subscriptions."""
 
     cooperative = False
 
@@ -93,7 +92,7 @@ class RoundRobin(_Simple):
 
 
 class Own(_Simple):
-    """A function as a strategy; its name is the function's."""
+    """A function as a strategy, under the function's name."""
 
     def __init__(self, assign: Callable[[Counts, Members], Plan]) -> None:
         self.name: str = getattr(assign, "__name__", type(assign).__name__)
@@ -101,8 +100,8 @@ class Own(_Simple):
 
 
 def in_order(members: Members) -> list[str]:
-    """Static members first, by their instance ids, which outlive their member ids: so that one that
-    restarts gets what it had (MemberInfo.compareTo).
+    """Return the member ids, static members first and by instance id. Instance ids outlive member
+    ids, so a member that restarts gets the partitions it had (MemberInfo.compareTo).
     """
 
     def place(member: str) -> tuple[bool, str]:
@@ -127,9 +126,9 @@ STRATEGY = "partition.assignment.strategy"
 
 
 def assignors_of(names: Iterable[str | Any]) -> list[Assignor]:
-    """The assignors of names, functions and objects, the preferred one first.
+    """Return the assignors of names, functions and objects, the preferred one first.
 
-    ConfigError for a name that stands for nothing, and for two strategies of the same name.
+    Raises ConfigError if a name is unknown, two strategies have the same name, or there is none.
     """
     found: list[Assignor] = []
     for given in names:
@@ -148,7 +147,7 @@ def assignors_of(names: Iterable[str | Any]) -> list[Assignor]:
 
 
 def cooperates(assignors: Iterable[Assignor]) -> bool:
-    """Whether members keep what they have while they rebalance: only where each of their strategies
-    can (ConsumerCoordinator's constructor; KIP-429).
+    """Return whether members keep their partitions during a rebalance: only if each of their
+    strategies is cooperative (ConsumerCoordinator's constructor; KIP-429).
     """
     return all(assignor.cooperative for assignor in assignors)

@@ -1,14 +1,15 @@
-"""The clients for plain threads: an event loop in a thread of its own, and every call waits for it.
+"""Blocking wrapper of the clients: an event loop runs in its own thread, and each call waits for
+it.
 
     with Blocking(Consumer, config) as consumer:
         consumer.assign([TopicPartition("greetings", 0)])
         for record in consumer.poll(1000):
             ...
 
-Whatever the wrapped client has, its `Blocking` has too: what is awaited there returns here, and a
-future becomes a `concurrent.futures.Future`; what is entered there by `async with`, such as a
-transaction, is entered here by `with`.  A call costs some 50 us for the two changes of
-thread, so work on many records belongs into one `run`:
+`Blocking` has all attributes of the wrapped client. Coroutines block and return their result,
+futures become `concurrent.futures.Future`, and asynchronous context managers, such as a
+transaction, are entered by a plain `with`. A call costs some 50 us for the two changes of thread,
+so work on many records belongs into one `run`:
 
     def write(producer):
         async def send_all():
@@ -22,7 +23,7 @@ thread, so work on many records belongs into one `run`:
 A RebalanceListener is called in the thread that waits for the call it belongs to, such as `poll`,
 and may use the consumer there.
 
-This is the one place of the client that knows threads.
+No other module of the client uses threads.
 """
 
 from __future__ import annotations
@@ -47,11 +48,11 @@ C = TypeVar("C", bound=AbstractAsyncContextManager[Any])
 
 Errand: TypeAlias = Callable[[], None]
 _errands: ContextVar[queue.SimpleQueue[Errand | None]] = ContextVar("errands")
-"""What the thread that waits for the current call is to do meanwhile; None: the call has ended."""
+"""Callbacks for the thread that waits for the current call to run; None: the call has ended."""
 
 
 class Blocking(Generic[C]):
-    """`make(*values, **named)` makes the client, in the loop's thread, when the `with` begins."""
+    """`make(*values, **named)` creates the client, in the loop's thread, when the `with` begins."""
 
     def __init__(self, make: Callable[..., C], *values: Any, **named: Any) -> None:
         self._make = make
@@ -86,7 +87,7 @@ class Blocking(Generic[C]):
             self._stop()
 
     def run(self, work: Callable[[C], Awaitable[T]]) -> T:
-        """Await `work(client)` in the loop's thread; its result."""
+        """Await `work(client)` in the loop's thread and return its result."""
 
         async def in_loop() -> T:
             return await work(self._entered())
@@ -117,7 +118,9 @@ class Blocking(Generic[C]):
 
     @contextlib.contextmanager
     def _entered_there(self, manager: AbstractAsyncContextManager[T]) -> Iterator[T]:
-        """For `with`: a transaction, say, is begun and ended in the loop's thread."""
+        """Return a manager for `with` that is entered and left in the loop's thread, such as a
+        transaction.
+        """
         value = self._wait(manager.__aenter__())
         try:
             yield value
@@ -146,7 +149,7 @@ class Blocking(Generic[C]):
                 errand()
             return future.result()
         except BaseException:
-            # Interrupted here: do not go on there.
+            # The waiting thread was interrupted: cancel the work in the loop too.
             future.cancel()
             raise
 
@@ -173,12 +176,12 @@ def _for_threads(future: asyncio.Future[T]) -> concurrent.futures.Future[T]:
 
 
 def _heard_there(value: Any) -> Any:
-    """A listener as the loop is to call it."""
+    """Wrap a listener so that the loop can call it; return other values as they are."""
     return _Elsewhere(value) if isinstance(value, RebalanceListener) else value
 
 
 class _Elsewhere(RebalanceListener):
-    """Calls a listener in the thread that waits, and waits for that."""
+    """Calls a listener in the thread that waits for the client's call, and awaits the result."""
 
     def __init__(self, listener: RebalanceListener) -> None:
         self._listener = listener
@@ -206,7 +209,7 @@ async def _done_there(
                 raise TypeError(
                     "the listener of a Blocking consumer must not be a coroutine function"
                 )
-        except Exception as error:  # whatever it raises, poll does
+        except Exception as error:  # raised by the caller's poll
             outcome.set_exception(error)
         else:
             outcome.set_result(None)

@@ -1,8 +1,8 @@
-"""BrokerSender: the way to one broker, its connection and the queues that may have something for
-it.
+"""BrokerSender: the connection to one broker, and the queues that may have batches for it.
 
-`pump` sends until nothing is ready or enough is out; it is called whenever that may have changed.
-One task for each broker sender connects when there is something to send and no connection.
+`pump` sends until no queue is ready or max.in.flight.requests.per.connection is reached; it is
+called whenever that may have changed. One task for each broker sender connects when there is
+something to send and no connection.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from kserver.wire.compression import Compression
 
 Asked: TypeAlias = dict[tuple[str | UUID, int], ProducerBatch]
 
-# Seconds: how soon it is noticed that a broker that asked to be left alone is gone, and its wish.
+# Seconds between checks of whether a throttling broker has disconnected, which ends its throttle.
 LOOK_AGAIN = 1.0
 
 _MISSING = Produced(ErrorCode.network_exception, "the broker left it out", -1, -1, ())
@@ -47,7 +47,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Encoder:
-    """Makes a batch's bytes, or gives those of an earlier try while they hold."""
+    """Encodes a batch, or returns the bytes of an earlier attempt while they are valid."""
 
     def __init__(self, config: ProducerConfig) -> None:
         self._codec = Compression[config.compression_type]
@@ -60,7 +60,7 @@ class Encoder:
         self._transactional = config.transactional_id is not None
 
     def encode(self, batch: ProducerBatch) -> tuple[bytes, bytes]:
-        """Header and records."""
+        """Return header and records."""
         if batch.encoded is None:
             queue = batch.queue
             sequenced = batch.base_sequence >= 0
@@ -77,14 +77,14 @@ class Encoder:
 
 
 class Events(Protocol):
-    """What an broker sender tells the sender."""
+    """Callbacks from a broker sender to the sender."""
 
     def settle(self, batch: ProducerBatch, produced: Produced) -> None: ...
 
     def fail_batch(self, batch: ProducerBatch, error: Exception) -> None: ...
 
     def enqueue(self, queue: PartitionQueue) -> None:
-        """It has another leader by now."""
+        """Hand over a queue that has another leader now."""
 
     def metadata_is_stale(self) -> None: ...
 
@@ -119,19 +119,21 @@ class BrokerSender:
         self._wake = asyncio.Event()
 
     def add(self, queue: PartitionQueue) -> None:
-        """The queue may have something to send."""
+        """Add a queue that may have something to send."""
         queue.queued = True
         self._ready.append(queue)
         self.schedule()
 
     def schedule(self) -> None:
-        """Pump soon, once: what is offered in one go shall go out together."""
+        """Schedule one pump, so that records offered in one turn go out together."""
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self.pump)
 
     async def drained(self) -> None:
-        """Wait until the socket has taken what no answer will tell of (acks=0)."""
+        """Wait until the socket has taken what was posted without a response to wait for
+        (acks=0).
+        """
         if self._peer is not None:
             await self._peer.drained()
 
@@ -160,7 +162,7 @@ class BrokerSender:
             self.schedule()
 
     def _release(self) -> None:
-        """Let the queues go that have another leader by now."""
+        """Release the queues that have another leader now."""
         for _ in range(len(self._ready)):
             queue = self._ready.popleft()
             if queue.leader == self._node:
@@ -197,7 +199,7 @@ class BrokerSender:
             self._send(peer, batches)
 
     def _drain(self, now: float) -> list[ProducerBatch]:
-        """At most one batch of each ready queue, together within max.request.size."""
+        """Take at most one batch of each ready queue, together within max.request.size."""
         ready = self._ready
         batches: list[ProducerBatch] = []
         room = self._config.max_request_size
@@ -245,8 +247,9 @@ class BrokerSender:
             self._ask(peer, version, parts, asked)
 
     def _version(self, peer: Peer, batches: list[ProducerBatch]) -> int:
-        """The newest that both ends know, by name where the id of a topic is not known; in a
-        transaction by the older protocol one that does not mean the newer.
+        """Return the newest version of Produce that both ends know. By name (before topic ids) if a
+        topic id is unknown; before KIP-890's implicit versions in a transaction by the older
+        protocol, which those versions would not mean.
         """
         if self._rules.transactional and not self._rules.implicit:
             return peer.version(PRODUCE, BEFORE_IMPLICIT[PRODUCE])
@@ -273,7 +276,7 @@ class BrokerSender:
         )
         try:
             if self._acks == 0:
-                # Nothing is answered: what the socket took counts as delivered.
+                # Without a response, a batch counts as delivered once the socket took it.
                 peer.post(PRODUCE, version, body)
                 for batch in asked.values():
                     self._events.settle(batch, _UNACKED)
@@ -304,7 +307,7 @@ class BrokerSender:
         self.pump()
 
     def _lost(self, asked: Asked, error: Exception) -> None:
-        """The connection ended: nobody knows what came of these."""
+        """Settle batches whose connection ended before their response: their outcome is unknown."""
         _logger.debug("broker %d: %s", self._node, error)
         lost = Produced(ErrorCode.network_exception, str(error), -1, -1, ())
         for batch in asked.values():
@@ -312,7 +315,9 @@ class BrokerSender:
 
 
 def _told_of(batch: ProducerBatch, error: Exception) -> Exception:
-    """The error as its sender is to see it; records that came encoded are not looked at."""
+    """Return the error for the caller. Records are inspected for the faulty one, unless they came
+    encoded.
+    """
     if isinstance(batch.records, EncodedRecords):
         return error
     fault = unencodable(batch.queue.partition.topic, batch.records)

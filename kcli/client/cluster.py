@@ -1,13 +1,14 @@
-"""Cluster: which brokers and partitions there are, a connection to each, and who to ask what.
+"""Cluster: the brokers and partitions that a client knows, its connections, and retries.
 
-Every client holds one.  It learns from Metadata answers, and from answers that say "not me": then
-it asks again and the caller's attempt is repeated, until the caller's deadline.
+Every client has one. It learns from Metadata responses. When a broker responds that it is not the
+leader, coordinator or controller, metadata is refreshed and the caller's attempt is repeated, until
+the caller's deadline.
 
     cluster = Cluster(config)
     peer = await cluster.peer(To.CONTROLLER)
     answer = await cluster.retry("createTopics", deadline, attempt)
 
-It does not repeat anything on its own account: what is safe to repeat is known to the caller.
+It repeats nothing by itself: only the caller knows what is safe to repeat.
 """
 
 from __future__ import annotations
@@ -36,9 +37,10 @@ T = TypeVar("T")
 Address: TypeAlias = tuple[str, int]
 
 METADATA = 3
-# Read, an answer takes some ten times its size; librdkafka's receive.message.max.bytes is the same.
+# Decoded, a response takes some ten times its size; librdkafka's receive.message.max.bytes is the
+# same.
 MOST_ANSWER_BYTES = 100_000_000
-# Seconds for which all brokers may not know of a leader that one of them named.
+# Seconds for which all brokers may report a lower leader epoch than one of them did.
 MOST_LAG = 10.0
 
 _SERVER = re.compile(r"(?:[0-9a-zA-Z%._-]*://)?\[?([0-9a-zA-Z%._:-]*)\]?:([0-9]+)")
@@ -46,7 +48,7 @@ _logger = logging.getLogger(__name__)
 
 
 class To(enum.Enum):
-    """Whom to ask, where it is not one broker by its id."""
+    """Which broker to ask, unless it is one by its id."""
 
     ANY = enum.auto()
     CONTROLLER = enum.auto()
@@ -63,7 +65,7 @@ class Node(NamedTuple):
 
 
 class PartitionMetadata(NamedTuple):
-    """`leader` is None while there is none; the preferred replica stands first in `replicas`."""
+    """`leader` is None while there is none; the preferred replica is the first of `replicas`."""
 
     partition: int
     leader: BrokerId | None
@@ -74,7 +76,7 @@ class PartitionMetadata(NamedTuple):
 
 
 class TopicMetadata(NamedTuple):
-    """`id` is None on brokers older than 2.8; at index p of `partitions` stands partition p."""
+    """`id` is None on brokers older than 2.8; `partitions[p]` is partition p."""
 
     name: str
     id: UUID | None
@@ -86,8 +88,8 @@ _HOST = re.compile(r"[0-9a-zA-Z%._:-]+")
 
 
 def node_of(id: BrokerId, host: str, port: int, rack: str | None) -> Node:
-    """A broker that an answer tells of; ProtocolError where none can be, or what would be printed
-    is no host's name.
+    """Return a broker from a response. Raises ProtocolError if host or port are invalid, since both
+    may be printed.
     """
     if not _HOST.fullmatch(host) or not 0 < port <= 65535:
         raise ProtocolError(f"an answer names a broker at {host!r} port {port}")
@@ -95,7 +97,9 @@ def node_of(id: BrokerId, host: str, port: int, rack: str | None) -> Node:
 
 
 def addresses_of(servers: Iterable[str]) -> list[Address]:
-    """Host and port of each entry of bootstrap.servers."""
+    """Return host and port of each entry of bootstrap.servers; raises ConfigError if one is
+    invalid.
+    """
     found = [(server, _SERVER.fullmatch(server)) for server in servers]
     for server, match in found:
         if match is None or not match[1] or int(match[2]) > 65535:
@@ -108,7 +112,7 @@ def addresses_of(servers: Iterable[str]) -> list[Address]:
 
 
 class _Link:
-    """The connection to one address, now or next, and how it went so far."""
+    """The connection to one address, open or not, and its failures so far."""
 
     __slots__ = ("connecting", "failures", "not_before", "peer")
 
@@ -120,7 +124,7 @@ class _Link:
 
 
 class _Lag:
-    """The brokers that know less of a topic than another broker did, and since when."""
+    """The brokers with older metadata of a topic than another broker had, and since when."""
 
     __slots__ = ("brokers", "since_s")
 
@@ -130,8 +134,8 @@ class _Lag:
 
 
 class Cluster:
-    """`topics` holds what was asked for by name or all; a missing name was not asked for yet, or
-    does not exist.  `random` picks among brokers and spreads pauses.
+    """`topics` holds topics that were requested by name, or all; a missing name was not requested
+    yet or does not exist. `random` chooses among brokers and spreads pauses.
     """
 
     def __init__(
@@ -154,9 +158,9 @@ class Cluster:
         self._random = random or Random()
         self._bootstrap = addresses_of(config.bootstrap_servers)
         self._links: dict[tuple[Address, str], _Link] = {}
-        """By line: "" is the one that is shared."""
+        """By address and line; line "" is the shared connection."""
         self._lagging: dict[str, _Lag] = {}
-        """By topic: the brokers that know less of it than another broker did."""
+        """By topic: the brokers with older metadata of it than another broker had."""
         self._options = PeerOptions(
             client_id=config.client_id,
             request_timeout_ms=config.request_timeout_ms,
@@ -169,7 +173,7 @@ class Cluster:
         )
 
     async def close(self) -> None:
-        """Close every connection; what is in flight fails."""
+        """Close every connection; requests in flight fail."""
         peers = [link.peer for link in self._links.values() if link.peer is not None]
         self._links.clear()
         for peer in peers:
@@ -192,8 +196,8 @@ class Cluster:
     ) -> T:
         """Repeat `attempt` until it succeeds, fails for good, or the deadline has passed.
 
-        Repeated are failed connections and KafkaErrors whose code is retriable; the last of either
-        is what a passed deadline raises: KafkaError as it is, the rest as ClusterUnreachable, or as
+        Failed connections and KafkaErrors with a retriable code are repeated. After the deadline
+        the last of them is raised: a KafkaError as it is, others as ClusterUnreachable, or as
         TimedOut while a broker is connected.
         """
         tries = 0
@@ -223,16 +227,18 @@ class Cluster:
             raise ClusterUnreachable(call, last) from error
 
     async def pause(self, tries: int) -> None:
-        """Wait before the next try, longer from try to try (retry.backoff.ms)."""
+        """Wait before the next attempt, longer each time (retry.backoff.ms)."""
         await asyncio.sleep(self.backoff(tries))
 
     def backoff(self, tries: int) -> float:
-        """Seconds before the next try."""
+        """Return the seconds before the next attempt."""
         config = self._config
         return self._backoff(tries, config.retry_backoff_ms, config.retry_backoff_max_ms)
 
     def _backoff(self, tries: int, first_ms: int, most_ms: int) -> float:
-        """Seconds: doubling, with a random fifth either way so that clients do not march."""
+        """Return seconds, doubling, with a random fifth either way so that clients do not
+        synchronize.
+        """
         longest = min(most_ms, first_ms * 2.0 ** min(tries - 1, 32))
         return longest * self._random.uniform(0.8, 1.2) / 1000
 
@@ -241,10 +247,11 @@ class Cluster:
     async def peer(
         self, to: BrokerId | To = To.ANY, *, line: str = "", answer_ms: int | None = None
     ) -> Peer:
-        """An open connection.  OSError when that broker cannot be reached now.
+        """Return an open connection. Raises OSError if that broker cannot be reached now.
 
-        A broker answers what comes on one connection in order: what may wait for long has a `line`
-        of its own to one broker, on which answers may take `answer_ms`, not request.timeout.ms.
+        A broker responds in order on a connection, so requests that may block for long have a
+        `line` of their own to a broker, on which a response may take `answer_ms` instead of
+        request.timeout.ms.
         """
         if to is To.ANY:
             return await self._any_peer()
@@ -265,12 +272,12 @@ class Cluster:
         try:
             return await self.peer(self.controller)
         except OSError:
-            # Once it is gone another one is elected, and any broker tells which.
+            # Another controller will be elected, and any broker can name it.
             self.forget_controller()
             raise
 
     def forget_controller(self) -> None:
-        """The one we took for the controller is not, or cannot be reached."""
+        """Forget the controller, which has resigned or cannot be reached."""
         self.controller = None
 
     async def _any_peer(self) -> Peer:
@@ -283,7 +290,7 @@ class Cluster:
         known = [(node.host, node.port) for node in self.nodes.values()]
         self._random.shuffle(known)
         if open_peers and all((peer.host, peer.port) in behind for peer in open_peers):
-            # They may be cut off from the cluster: others know more.
+            # They may be partitioned from the cluster, while others have newer metadata.
             for address in known:
                 if address not in behind and not self._fails(address):
                     with contextlib.suppress(OSError, ProtocolError):
@@ -312,7 +319,7 @@ class Cluster:
     async def _connect(
         self, address: Address, line: str = "", answer_ms: int | None = None
     ) -> Peer:
-        """One connection to an address, however many ask for it; not sooner than its backoff."""
+        """Return the one connection to an address for all callers, not sooner than its backoff."""
         loop = asyncio.get_running_loop()
         link = self._links.setdefault((address, line), _Link())
         while True:
@@ -332,7 +339,7 @@ class Cluster:
             link.failures = 0
             return link.peer
         except (ValueError, OverflowError) as error:
-            # A name or a port that no host can have.
+            # A host name or port that is invalid.
             failure = OSError(f"{address[0]!r} port {address[1]}: {error}")
             self._connection_failed(link, address, failure)
             raise failure from error
@@ -364,7 +371,7 @@ class Cluster:
     # Metadata
 
     def partition(self, partition: TopicPartition) -> PartitionMetadata | None:
-        """What is known of it; None for nothing."""
+        """Return the known metadata of a partition, or None."""
         name, number = partition
         topic = self.topics.get(name)
         if topic is None or not 0 <= number < len(topic.partitions):
@@ -374,10 +381,10 @@ class Cluster:
     async def refresh(
         self, names: Collection[str] | None, *, create: bool = False
     ) -> dict[str, KafkaError]:
-        """Ask any broker for some topics by name, or for all (None), and take the answer in.
+        """Request metadata of some topics by name, or of all (None), from any broker.
 
-        Returns the refusal of each topic that was refused.  `create` lets the broker make the
-        topics that do not exist, where it is set to (auto.create.topics.enable).
+        Returns the error of each topic that was refused. With `create` the broker creates topics
+        that do not exist, if auto.create.topics.enable is set.
         """
         peer = await self.peer()
         version = peer.version(METADATA)
@@ -393,8 +400,8 @@ class Cluster:
     def learn(
         self, answer: Any, asked: Collection[str] | None, peer: Peer
     ) -> dict[str, KafkaError]:
-        """Take in a Metadata answer in any version, of the topics that were asked for; None: of
-        all, and what it does not name is gone.
+        """Update from a Metadata response in any version, for the topics that were requested. None:
+        all were, and topics that are not in it no longer exist.
         """
         if getattr(answer, "error_code", ErrorCode.none) != ErrorCode.none:
             # REBOOTSTRAP_REQUIRED (KIP-1102): these brokers no longer know the cluster.
@@ -414,7 +421,7 @@ class Cluster:
         refused: dict[str, KafkaError] = {}
         for topic in answer.topics:
             if topic.name is None or (names is not None and topic.name not in names):
-                # A name is null only where a topic was asked for by an id that is unknown.
+                # A name is null only if a topic was requested by an id that is unknown.
                 continue
             if topic.error_code == ErrorCode.none:
                 topics[topic.name] = self._newer(_topic(topic), before.get(topic.name), peer)
@@ -426,9 +433,9 @@ class Cluster:
         return refused
 
     def _newer(self, now: TopicMetadata, before: TopicMetadata | None, peer: Peer) -> TopicMetadata:
-        """Partition by partition the higher leader epoch: a broker that lags must not lead us back,
-        however long it is cut off from the others.  Should all of them say less for a while, the
-        higher epoch was wrong.
+        """Return the metadata with the higher leader epoch for each partition: a lagging broker
+        must not lead back to an old leader, however long it is partitioned from the others. If all
+        of them report less for MOST_LAG seconds, the higher epoch was wrong.
         """
         if before is None or before.id != now.id:
             return now
@@ -465,7 +472,7 @@ def expect_topic_name(name: object) -> None:
 
 
 def _topic(topic: Any) -> TopicMetadata:
-    """One topic of a Metadata or DescribeTopicPartitions answer."""
+    """Return one topic of a Metadata or DescribeTopicPartitions response."""
     partitions = tuple(
         PartitionMetadata(
             p.partition_index,

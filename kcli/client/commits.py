@@ -1,8 +1,8 @@
-"""Commits: how far a group has come with each partition, told to its coordinator and asked of it.
+"""Commits: commits a group's offsets at its coordinator, and fetches them.
 
-`commit` tries until default.api.timeout.ms, `attempt` once.  Who commits is told with it, and so a
-member that was left behind is fenced: CommitFailed where the partitions are others' by now,
-RebalanceInProgress where they may become so, and the next poll tells.
+`commit` retries until default.api.timeout.ms, `attempt` tries once. The member's identity is sent
+along, so a member that missed a rebalance is fenced. CommitFailed is raised if its partitions
+belong to others now, RebalanceInProgress if they may soon; the next poll finds out.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from kserver.model import TopicPartition
 T = TypeVar("T")
 
 OFFSET_FETCH = 9
-# Later versions have topic ids in place of names.
+# Later versions have topic ids instead of names.
 BY_NAME = 9
-# OffsetFetch takes many groups from here on (KIP-709), and who asks (KIP-848).
+# First version of OffsetFetch with several groups (KIP-709) and the member's identity (KIP-848).
 MANY_GROUPS = 8
 
 LEFT_BEHIND = (
@@ -40,19 +40,21 @@ REBALANCING = (
 
 
 class Committer(Protocol):
-    """Whom commits are made for."""
+    """The group member, or consumer without one, for which offsets are committed."""
 
     def looking_up_as(self) -> GroupMetadata: ...
 
     def committing_as(self) -> GroupMetadata:
-        """CommitFailed or RebalanceInProgress while it may not commit."""
+        """Return the identity to commit as. Raises CommitFailed or RebalanceInProgress while it may
+        not.
+        """
 
     def judge(self, code: ErrorCode, asked: GroupMetadata) -> MemberAction:
-        """What a refusal means to who asked; KafkaError for what is fatal."""
+        """Return the action after an error for `asked`. Raises KafkaError if it is fatal."""
 
 
 class NoMember:
-    """A consumer that assigns itself: only an empty group takes its offsets."""
+    """A consumer that assigns itself: only an empty group accepts its offsets."""
 
     def __init__(self, group_id: str) -> None:
         self._group_id = group_id
@@ -75,13 +77,13 @@ class Commits:
         self.committer: Committer = NoMember(coordinator.group_id)
 
     async def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """CommitFailed, RebalanceInProgress, KafkaError, TimedOut."""
+        """Commit offsets. Raises CommitFailed, RebalanceInProgress, KafkaError or TimedOut."""
         await self._until_done("commitSync", lambda: self.attempt(offsets))
 
     async def committed(
         self, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, CommittedOffset | None]:
-        """None where nothing is committed."""
+        """Return the committed offsets, None where there is none."""
         return await self._until_done("committed", lambda: self.look_up(partitions))
 
     async def _until_done(self, call: str, attempt: Callable[[], Awaitable[T]]) -> T:
@@ -89,7 +91,9 @@ class Commits:
         return await self._cluster.retry(call, deadline, attempt)
 
     async def attempt(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Does what `commit` does, once: OSError, or a KafkaError that is retriable, may pass."""
+        """Commit once, without retries. Raises like `commit`, and OSError or a retriable
+        KafkaError.
+        """
         if not offsets:
             return
         asked = self.committer.committing_as()
@@ -149,8 +153,9 @@ class Commits:
     async def look_up(
         self, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, CommittedOffset | None]:
-        """What `committed` gives, asked once.  Offsets of transactions that are not decided are
-        waited for."""
+        """Fetch committed offsets once, without retries. Raises a retriable KafkaError while a
+        transaction with offsets of a partition is open (require_stable).
+        """
         if not partitions:
             return {}
         asked = self.committer.looking_up_as()
@@ -193,6 +198,6 @@ class Commits:
         if code in (ErrorCode.not_coordinator, ErrorCode.coordinator_not_available):
             self._coordinator.lost(code.name)
         if code in (ErrorCode.stale_member_epoch, ErrorCode.unknown_member_id):
-            # The next heartbeat tells; then the epoch is another.
+            # The next heartbeat will bring another epoch.
             raise KafkaError(ErrorCode.coordinator_load_in_progress, what)
         raise KafkaError(code, what)

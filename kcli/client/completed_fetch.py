@@ -1,13 +1,14 @@
-"""CompletedFetch: one partition's bytes out of a Fetch answer, decoded when they are wanted.
+"""CompletedFetch: one partition's bytes of a Fetch response, decoded on demand.
 
 Pure: bytes in, records out.
 
-The headers are read at once, so that the next fetch can be sent before anything is decoded.  Then
-`take` gives the records from the asked offset on, batch by batch: those before it (a fetch starts
-with the batch that contains the offset) and control batches are left out, with read_committed also
-what aborted transactions wrote (KIP-98).
+The headers are read at once, so that the next fetch can be sent before anything is decoded. Then
+`take` returns the records from the requested offset on, batch by batch. Records before it (a fetch
+starts with the batch that contains the offset) and control batches are skipped; with read_committed
+also records of aborted transactions (KIP-98).
 
-A batch of many records is decoded in parts: packed, a megabyte may hold more of them than memory.
+A batch of many records is decoded in parts: compressed, a megabyte may hold more than fits into
+memory.
 """
 
 from __future__ import annotations
@@ -30,19 +31,20 @@ from kserver.wire.batch import (
 from kserver.wire.records import RecordReader, Row
 
 PART_RECORDS = 500
-"""So many records are decoded at a time: they are read while they are in the processor's cache, and
-a packed batch of very many does not fill the memory."""
+"""Maximum number of records decoded at a time: they are read while in the processor's cache, and a
+compressed batch of very many does not fill the memory.
+"""
 
 
 class AbortedProducer(NamedTuple):
-    """A transaction that was aborted: its producer's records from `first_offset` to the marker."""
+    """An aborted transaction: its producer's records from `first_offset` to the marker."""
 
     first_offset: Offset
     producer_id: ProducerId
 
 
 class FetchedBatch(NamedTuple):
-    """Records of one batch; `next_offset` is where the partition goes on after them.
+    """Records of one batch; `next_offset` is the offset to continue from after them.
 
     A row is (offset, timestamp, key, value, headers).
     """
@@ -56,14 +58,14 @@ class FetchedBatch(NamedTuple):
 
     @property
     def records(self) -> list[Record]:
-        """The rows with names, made anew at each call: a tenth of what it took to read them."""
+        """Return the rows as records, created at each call: a tenth of the time to decode them."""
         return named(self.rows)
 
 
 class CompletedFetch:
-    """`position` is the next offset that `take` may give, `end` the offset after the last batch.
+    """`position` is the next offset that `take` may return, `end` the offset after the last batch.
 
-    ProtocolError when the headers make no sense.
+    Raises ProtocolError if a header is invalid.
     """
 
     __slots__ = (
@@ -106,12 +108,12 @@ class CompletedFetch:
         self._batches: Iterator[RecordBatch] = iter(found)
         self._reading: RecordBatch | None = None
         self._reader: RecordReader | None = None
-        """What is still to come of `_reading`, where that is for the reader."""
+        """Reads the remaining records of `_reading`; None if they are skipped."""
 
     def take(self, most: int) -> FetchedBatch | None:
-        """Up to `most` records of the next batch that has any; None when there are no more.
+        """Return up to `most` records of the next batch that has any; None when there are no more.
 
-        KafkaError for a checksum that is wrong, ProtocolError for records that make no sense.
+        Raises KafkaError if a checksum is wrong, ProtocolError if records are invalid.
         """
         while True:
             batch, reader = self._reading, self._reader
@@ -131,7 +133,7 @@ class CompletedFetch:
                 )
 
     def _next_batch(self) -> bool:
-        """Go on to it; False when there is none."""
+        """Go on to the next batch; return False if there is none."""
         if self._reading is not None:
             self.position = max(self.position, self._reading.next_offset)
         self._reader = None
@@ -144,7 +146,9 @@ class CompletedFetch:
         return True
 
     def _is_visible(self, batch: RecordBatch) -> bool:
-        """Whether its records are for the reader."""
+        """Whether the batch's records are returned to the application. Raises KafkaError if the
+        checksum is wrong.
+        """
         if self._check_crcs and not batch.is_valid_crc():
             raise KafkaError(
                 ErrorCode.corrupt_message,

@@ -1,15 +1,15 @@
-"""What a producer, a consumer and an admin client can be told: Kafka 4.3's keys and defaults.
+"""Configuration of a producer, a consumer and an admin client, with Kafka 4.3's keys and defaults.
 
 Pure: tables, and the rules that hold between keys.
 
     config = ProducerConfig.of({"bootstrap.servers": "localhost:9092", "linger.ms": "20"})
     config.linger_ms       20
-    config.warnings        what was given and is unknown, a line each
+    config.warnings        unknown keys, a line each
 
-Serializers, interceptors and partitioners are named as Kafka's Java classes, where they have their
-like here (`serialization.py`, `partitioner.py`), else as package.module.name of Python code.
-Unlike Java's clients these leave socket buffers as the system has them unless told a size: the
-system grows them with the distance, and a fixed 64 KB halves the throughput on one machine.
+Serializers, interceptors and partitioners are named by Kafka's Java class where an equivalent
+exists (`serialization.py`, `partitioner.py`), else as package.module.name of Python code. Unlike
+Java's clients these leave socket buffers to the system unless configured: the system grows them
+with the distance, and a fixed 64 KB halves the throughput on one machine.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ NO_TWO_PHASES = SettingCheck(
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
 class ClientConfig(SecurityConfig):
-    """What all clients share."""
+    """Keys of all clients."""
 
     bootstrap_servers: tuple[str, ...] = setting(
         "bootstrap.servers", (), doc="host:port of the first brokers to ask"
@@ -292,8 +292,9 @@ class ProducerConfig(ClientConfig):
 
     @classmethod
     def _derived(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """What Java's ProducerConfig.postProcessParsedConfig derives: what is given wins over a
-        default."""
+        """Derive as Java's ProducerConfig.postProcessParsedConfig: configured values win over
+        defaults.
+        """
         config = cls(**values)
         idempotent = {
             "Must set acks to all in order to use the idempotent producer.": config.required_acks
@@ -320,7 +321,7 @@ class ProducerConfig(ClientConfig):
 
     @property
     def required_acks(self) -> int:
-        """acks as the protocol has it: -1 stands for all."""
+        """acks as a number of the protocol: -1 is all."""
         return -1 if self.acks == "all" else int(self.acks)
 
 
@@ -445,7 +446,7 @@ class ConsumerConfig(ClientConfig):
 
     @classmethod
     def _derived(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """What Java's ConsumerConfig.postProcessParsedConfig derives."""
+        """Check as Java's ConsumerConfig.postProcessParsedConfig."""
         config = cls(**values)
         protocol = config.group_protocol.upper()
         for key in _OF_ANOTHER_PROTOCOL[protocol]:

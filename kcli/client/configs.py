@@ -1,8 +1,8 @@
-"""Configurations, told and changed: DescribeConfigs (key 32), AlterConfigs (33),
-IncrementalAlterConfigs (44) and ListConfigResources (74).
+"""Requests for configurations: DescribeConfigs (key 32), AlterConfigs (33), IncrementalAlterConfigs
+(44) and ListConfigResources (74).
 
-A broker, and its loggers, are asked about themselves; of everything else any broker knows, of the
-name "" too, which is the default of all brokers.
+Brokers and their loggers are described and changed by the broker itself; everything else, including
+the name "", the default of all brokers, by any broker.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _OF_ONE_BROKER = (ResourceType.BROKER, ResourceType.BROKER_LOGGER)
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What DescribeConfigs is to tell; `keys` None is all of them."""
+    """Options of DescribeConfigs; `keys` None is all of them."""
 
     keys: Collection[str] | None = None
     synonyms: bool = False
@@ -50,7 +50,7 @@ class Query:
 
 
 def by_target(resources: Iterable[ConfigResource]) -> dict[BrokerId | To, list[ConfigResource]]:
-    """Whom to ask about which."""
+    """Return the resources by the broker to ask."""
     targets: dict[BrokerId | To, list[ConfigResource]] = defaultdict(list)
     for kind, name in dict.fromkeys(resources):
         itself = kind in _OF_ONE_BROKER and name.isdecimal()
@@ -134,7 +134,7 @@ async def alter(
 
 
 async def list_resources(peer: Peer, types: Sequence[ResourceType]) -> list[ConfigResource]:
-    """Raises KafkaError where the broker cannot list such."""
+    """Return the existing resources. Raises KafkaError if the broker cannot list these types."""
     version = peer.version(LIST_CONFIG_RESOURCES)
     new = versions.request(LIST_CONFIG_RESOURCES, version)
     if version < ALL_RESOURCES and list(types) != [ResourceType.CLIENT_METRICS]:
@@ -157,8 +157,9 @@ async def list_resources(peer: Peer, types: Sequence[ResourceType]) -> list[Conf
 def _altered(
     answer: Any, asked: Iterable[ConfigResource]
 ) -> dict[ConfigResource, KafkaError | None]:
-    """NOT_CONTROLLER, which holds for a moment only, is raised, so that all is asked again: that
-    changes nothing where it was done."""
+    """Return the outcome by resource. Raises NOT_CONTROLLER, which is transient, so that the whole
+    request is retried; changes that were made are not affected by that.
+    """
     results = {(r.resource_type, r.resource_name): refusal_of(r) for r in answer.responses}
     for refusal in results.values():
         if refusal is not None and refusal.code == ErrorCode.not_controller:
@@ -167,7 +168,7 @@ def _altered(
 
 
 def entry_of(entry: Any) -> ConfigEntry:
-    """The entry that DescribeConfigs and CreateTopics tell of."""
+    """Return an entry of a DescribeConfigs or CreateTopics response."""
     return ConfigEntry(
         entry.name,
         entry.value,

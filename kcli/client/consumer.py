@@ -1,4 +1,4 @@
-"""Consumer: reads topics together with the others of its group, or partitions of its own choice.
+"""Consumer: reads topics together with the other members of its group, or chosen partitions.
 
     config = {"bootstrap.servers": "localhost:9092", "group.id": "readers"}
     async with Consumer(config) as consumer:
@@ -7,16 +7,15 @@
             for record in await consumer.poll(1000):
                 print(record.offset, record.value)
 
-        consumer.assign([TopicPartition("greetings", 0)])   # without a group, in place of subscribe
+        consumer.assign([TopicPartition("greetings", 0)])   # without a group, instead of subscribe
         await consumer.seek_to_beginning()
 
-A partition starts where its group has come to, which `commit` tells, or enable.auto.commit does;
-one without such a position starts where auto.offset.reset says.  Partitions come and go within
-`poll` and nowhere else (`listener.py`), and a member of a group has to call it: every
-max.poll.interval.ms at least.
+A partition starts at the group's committed offset, which `commit` or enable.auto.commit sets, else
+by auto.offset.reset. Partitions are assigned and revoked only within `poll` (`listener.py`), which
+a member of a group has to call at least every max.poll.interval.ms.
 
-`poll` gives single records, `poll_batches` the same by batch, which spares one object for each
-record; it leaves out the deserializers and interceptors.
+`poll` returns single records, `poll_batches` the same by batch, which saves an object per record;
+it does not apply deserializers and interceptors.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ Offsets: TypeAlias = Mapping[TopicPartition, CommittedOffset | Offset]
 
 
 class ConsumerRecord(NamedTuple):
-    """Key and value are what the deserializers made of them: without any, bytes or None."""
+    """A record; key and value are deserialized, or bytes or None without deserializers."""
 
     topic: str
     partition: int
@@ -78,9 +77,9 @@ class ConsumerRecord(NamedTuple):
 
 
 class Consumer:
-    """Between `start` and `close`, for one reader.  `now_ms` tells what by_duration counts from.
+    """Usable between `start` and `close`, by one reader. `now_ms` is the clock for by_duration.
 
-    Deserializers and assignors that are given here go before those that settings name.
+    Deserializers and assignors passed here take precedence over configured ones.
     """
 
     def __init__(
@@ -126,13 +125,13 @@ class Consumer:
     ) -> list[Assignor]:
         if self._config.group_id is None:
             return []
-        # 10 ms that a consumer without a group need not spend; the group likewise.
+        # Imported here: 10 ms that a consumer without a group need not spend; the group likewise.
         from kcli.client.assignors import assignors_of
 
         return assignors_of(given or self._config.partition_assignment_strategy)
 
     async def start(self) -> None:
-        """Begin to fetch in the background what is assigned."""
+        """Begin to fetch the assigned partitions in the background."""
         if self._config.group_id is not None:
             from kcli.client.group import ConsumerCoordinator
 
@@ -157,7 +156,7 @@ class Consumer:
         self._fetcher.changed()
 
     async def close(self) -> None:
-        """A group's member does this too: commit what was read, if it does so itself, and leave."""
+        """Leave the group, after a commit if enable.auto.commit is set, and close."""
         try:
             if self._group is not None:
                 await self._group.close()
@@ -182,7 +181,7 @@ class Consumer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close, to the end even if cancelled meanwhile: else a member stays in its group."""
+        """Close, even if cancelled meanwhile: else the member would stay in its group."""
         closing = asyncio.ensure_future(self.close())
         try:
             await asyncio.shield(closing)
@@ -190,14 +189,14 @@ class Consumer:
             await asyncio.wait([closing])
             raise
 
-    # What is read
+    # Assignment and positions
 
     @property
     def assignment(self) -> tuple[TopicPartition, ...]:
         return self._subscription.partitions()
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read exactly these from now on; those that stay keep their positions."""
+        """Read exactly these from now on; those assigned before keep their positions."""
         partitions = arguments.items("partitions", partitions)
         for one in partitions:
             if not arguments.is_partition(one):
@@ -213,7 +212,7 @@ class Consumer:
 
     @property
     def subscription(self) -> tuple[str, ...]:
-        """The topics that are read with the group, those of a pattern as they are now."""
+        """The subscribed topics; for a pattern, the topics that match now."""
         return () if self._group is None else self._group.topics()
 
     def subscribe(
@@ -223,7 +222,7 @@ class Consumer:
         pattern: str | re.Pattern[str] | SubscriptionPattern | None = None,
         listener: RebalanceListener | None = None,
     ) -> None:
-        """Read these topics, or all whose whole name matches, in place of those before; `poll`
+        """Replace the subscription by these topics, or all that fully match the pattern. `poll`
         joins the group.
         """
         group = self._grouped()
@@ -242,7 +241,7 @@ class Consumer:
         group.subscribe(names, arguments.pattern(pattern), listener)
 
     async def unsubscribe(self) -> None:
-        """Leave the group, or read none of what was assigned; commits nothing."""
+        """Leave the group, or drop the manual assignment; commits nothing."""
         if self._group is not None:
             await self._group.unsubscribe()
         self._subscription.assign(())
@@ -253,13 +252,13 @@ class Consumer:
         return self._grouped().metadata()
 
     def enforce_rebalance(self, reason: str = "") -> None:
-        """The next `poll` joins the group anew, as after a change that only an assignor knows of.
-        By KIP-848 the coordinator decides on that, and this does nothing.
+        """Let the next `poll` rejoin the group, after a change that only an assignor knows of. Does
+        nothing by KIP-848, where the coordinator decides on rebalances.
         """
         self._grouped().request_rejoin(reason or "rebalance enforced by user")
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Give nothing of these until `resume`; their positions stay."""
+        """Return no records of these until `resume`; their positions stay."""
         for partition in arguments.items("partitions", partitions):
             self._assigned(partition).paused = True
 
@@ -271,14 +270,13 @@ class Consumer:
     async def seek(
         self, partition: TopicPartition, offset: Offset, leader_epoch: LeaderEpoch = -1
     ) -> None:
-        """Go on at `offset`; with the epoch of the record before it, truncation is noticed."""
+        """Continue at `offset`; with the epoch of the record before, truncation is detected."""
         arguments.expect_offset(offset)
         self._assigned(partition).seek(offset, leader_epoch)
         self._changed()
 
     async def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Seek in all that is assigned if none is named; the start is looked up when it is
-        needed."""
+        """Seek in these partitions or all assigned ones; the offset is looked up when needed."""
         self._seek_by(partitions, EARLIEST)
 
     async def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None:
@@ -290,9 +288,9 @@ class Consumer:
         self._changed()
 
     async def position(self, partition: TopicPartition) -> Offset:
-        """The next offset that `poll` gives; waits for it to be known.
+        """Return the next offset that `poll` returns, once it is known.
 
-        NoOffset when nothing says where to start, TimedOut after default.api.timeout.ms.
+        Raises NoOffset if no rule gives a position, TimedOut after default.api.timeout.ms.
         """
         state = self._assigned(partition)
         fetcher = self._running()
@@ -307,30 +305,32 @@ class Consumer:
         return state.position
 
     def lag(self, partition: TopicPartition) -> int | None:
-        """How many offsets are left to read, as of the last fetch; None when not known."""
+        """Return the number of offsets left to read as of the last fetch; None if unknown."""
         state = self._assigned(partition)
         committed = self._config.isolation_level == "read_committed"
         end = state.last_stable_offset if committed else state.high_watermark
         return None if end < 0 or state.position is None else max(0, end - state.position)
 
-    # How far the group has come
+    # Committed offsets
 
     async def commit(self, offsets: Offsets | None = None) -> None:
-        """Tell the group the next offset to read of each partition; else what `poll` has given.
+        """Commit the next offset to read of each partition, by default the positions after `poll`.
 
-        CommitFailed where the partitions are another's by now, RebalanceInProgress where they may
-        become so (poll first), TimedOut after default.api.timeout.ms, KafkaError.
+        Raises CommitFailed if the partitions belong to others now, RebalanceInProgress if they may
+        soon (poll first), TimedOut after default.api.timeout.ms, or KafkaError.
         """
         await self._grouped().commit(arguments.committable(offsets))
 
     def commit_async(self, offsets: Offsets | None = None) -> asyncio.Task[None]:
-        """The same without waiting, and once: OSError or a retriable KafkaError may pass."""
+        """Commit in the background, once. The task may raise OSError or a retriable
+        KafkaError too.
+        """
         return self._grouped().commit_async(arguments.committable(offsets))
 
     async def committed(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, CommittedOffset | None]:
-        """None for a partition of which the group has committed nothing."""
+        """Return the group's committed offset of each partition, or None."""
         return await self._grouped().commits.committed(arguments.partitions(partitions))
 
     # Reading
@@ -338,12 +338,12 @@ class Consumer:
     async def poll(
         self, timeout_ms: float = 0, max_records: int | None = None
     ) -> list[ConsumerRecord]:
-        """The next records, at most max.poll.records; waits for the first up to `timeout_ms`.
+        """Return the next records, at most max.poll.records; wait up to `timeout_ms` for the first.
 
-        Raises what stands at the position of a partition: NoOffset, LogTruncated, KafkaError
+        Raises the error at a partition's position: NoOffset, LogTruncated, KafkaError
         (authorization, an offset out of range without a reset, a wrong checksum), ProtocolError,
-        Undeserializable.  It does so at each call until that partition is sought elsewhere or
-        assigned no more.
+        Undeserializable. It does so at each call until that partition is sought elsewhere or
+        unassigned.
         """
         batches = await self.poll_batches(timeout_ms, max_records)
         if self._read_key is as_it_is and self._read_value is as_it_is:
@@ -353,8 +353,8 @@ class Consumer:
         return consumed(records, self._interceptors) if self._interceptors else records
 
     def _deserialized(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
-        """Those before the first that cannot be; it is where its partition is read from next, and
-        raised when it comes first.
+        """Return the records before the first that cannot be deserialized, where the next poll of
+        its partition starts; raise Undeserializable if it is the first.
         """
         read_key, read_value = self._read_key, self._read_value
         done: list[ConsumerRecord] = []
@@ -375,7 +375,7 @@ class Consumer:
         return done
 
     def _give_back(self, records: Iterable[ConsumerRecord]) -> None:
-        """These were read and shall be read again."""
+        """Seek back to the first of these records in each partition."""
         first: dict[TopicPartition, ConsumerRecord] = {}
         for record in records:
             first.setdefault(TopicPartition(record.topic, record.partition), record)
@@ -386,12 +386,12 @@ class Consumer:
     async def poll_batches(
         self, timeout_ms: float = 0, max_records: int | None = None
     ) -> list[FetchedBatch]:
-        """What `poll` gives, the records of one batch together."""
+        """Return the records of `poll`, grouped by batch."""
         arguments.expect_milliseconds("timeout_ms", timeout_ms)
         arguments.expect_whole_number("max_records", max_records)
         fetcher = self._running()
         most = max_records or self._config.max_poll_records
-        # A reader that always finds something would leave the sockets no time.
+        # Yield: a reader that always finds records would starve the sockets.
         await asyncio.sleep(0)
         deadline = self.cluster.deadline(timeout_ms)
         group = self._group
@@ -419,7 +419,7 @@ class Consumer:
                 return []
 
     def _collect(self, fetcher: Fetcher, most: int) -> list[FetchedBatch]:
-        """One completed fetch after another, each to its end before the next partition's turn."""
+        """Drain one completed fetch after another, each to its end before the next partition's."""
         found: list[FetchedBatch] = []
         while most > 0:
             state = self._reading
@@ -446,7 +446,7 @@ class Consumer:
         return found
 
     def _next_with_completed_fetches(self) -> Assigned | None:
-        """In turn, from the one after that which is read now."""
+        """Return the next partition with fetched data, in turn after the present one."""
         states = list(self._subscription)
         start = states.index(self._reading) + 1 if self._reading in states else 0
         ahead = (s for s in states[start:] + states[:start] if s.completed_fetches and not s.paused)
@@ -462,7 +462,7 @@ class Consumer:
     # Looking up
 
     async def partitions_for(self, topic: str) -> tuple[PartitionMetadata, ...]:
-        """KafkaError for a topic that does not exist or may not be seen."""
+        """Return a topic's partitions. Raises KafkaError if unknown or unauthorized."""
         expect_topic_name(topic)
 
         async def attempt() -> tuple[PartitionMetadata, ...]:
@@ -477,7 +477,7 @@ class Consumer:
     async def offsets_for_times(
         self, times_ms: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, ListedOffset | None]:
-        """The first record not older than each time; None where there is none."""
+        """Return the first record not older than each time, or None."""
         found = await self._list_offsets(arguments.times(times_ms))
         return {p: o if o.offset >= 0 else None for p, o in found.items()}
 
@@ -491,7 +491,7 @@ class Consumer:
     async def end_offsets(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, Offset]:
-        """With read_committed the end of what is decided (the last stable offset)."""
+        """Return the end offsets; with read_committed the last stable offsets."""
         found = await self._list_offsets(dict.fromkeys(arguments.partitions(partitions), LATEST))
         return {p: o.offset for p, o in found.items()}
 
@@ -564,7 +564,7 @@ def _records(batches: Iterable[FetchedBatch]) -> list[ConsumerRecord]:
     return records
 
 
-# An answer holds at least one batch, however large: so much beyond fetch.max.bytes is believed.
+# A response holds at least one batch, however large: it may exceed fetch.max.bytes by this.
 _LARGEST_BATCH_BYTES = 1 << 27
 
 
@@ -580,7 +580,7 @@ _MS = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 100
 
 
 def _reset_of(text: str) -> int | None:
-    """auto.offset.reset: a ListOffsets spec below 0, or how many ms back (KIP-1106)."""
+    """Return auto.offset.reset as a ListOffsets spec below 0, or as ms back (KIP-1106)."""
     match text:
         case "latest":
             return LATEST

@@ -1,9 +1,9 @@
-"""ConsumerMembership: a consumer's part in a group whose coordinator shares out (KIP-848).
+"""ConsumerMembership: a consumer's membership in a group with server-side assignment (KIP-848).
 
-There is but one request, the heartbeat: it tells what the member wants and has, its answer what it
-should have, and how soon the next is due.  Partitions are given up and taken over within the
-reader's `poll`, as with the classic protocol (`membership.py`), and none but those that move.
-States and the meaning of answers: `consumer_member.py`.
+Its only request is the heartbeat: it carries the member's subscription and owned partitions; the
+response carries its target assignment and the interval to the next heartbeat. Partitions are
+revoked and assigned within the reader's `poll`, as with the classic protocol (`membership.py`), and
+only those that move. States and the meaning of errors: `consumer_member.py`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from kcli.client.membership import LEAVE_WITHIN_S, Owner, Settling
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.model import TopicPartition
 
-# The coordinator takes regular expressions from here on.
+# First version of ConsumerGroupHeartbeat with regular expressions.
 WITH_REGEX = 1
 REGEX_NOT_SUPPORTED = (
     "The cluster does not support resolution of SubscriptionPattern on the broker side."
@@ -89,11 +89,12 @@ class ConsumerMembership:
             config.max_poll_interval_ms,
         )
 
-    # Who it is
+    # Identity
 
     def metadata(self) -> GroupMetadata:
-        """With the last epoch that the member had: once it is lost the coordinator fences what is
-        committed by it."""
+        """Return the identity with the member's last epoch: once lost, commits with it are
+        fenced.
+        """
         return GroupMetadata(
             self._coordinator.group_id,
             self._last_epoch,
@@ -102,7 +103,9 @@ class ConsumerMembership:
         )
 
     def looking_up_as(self) -> GroupMetadata:
-        """A member's epoch is checked; one that has none yet may ask as anybody."""
+        """Return the identity to fetch offsets as: the epoch of a member is checked, but without
+        one anybody may fetch.
+        """
         if not self._member.is_member:
             return GroupMetadata(self._coordinator.group_id)
         return self.metadata()
@@ -121,17 +124,19 @@ class ConsumerMembership:
     # In the reader's poll
 
     def polling(self, now: bool) -> None:
-        """Whether the reader waits in poll from now on: then it is not late."""
+        """Note that the reader is inside or outside of poll; inside it, max.poll.interval.ms does
+        not apply.
+        """
         self._is_polling = now
         self._polled_at = self._loop.time()
 
     def request_rejoin(self, reason: str) -> None:
-        """The coordinator alone decides on that."""
+        """Do nothing: the coordinator alone decides on rebalances."""
 
     async def poll(self) -> bool:
-        """Go on with what there is to do; whether what is owned may be read meanwhile.
+        """Join, revoke or assign as needed; return whether owned partitions may be read meanwhile.
 
-        KafkaError for what keeps it out of the group, and whatever a listener raises.
+        Raises KafkaError if the member cannot be in the group, and any error of a listener.
         """
         member = self._member
         if self._failure is not None:
@@ -157,7 +162,7 @@ class ConsumerMembership:
                 (id, n): TopicPartition(by_id[id], n) for id, n in member.target if id in by_id
             }
             if target.keys() == member.owned:
-                # The rest is of topics whose names are not known yet.
+                # The others belong to topics whose names are not known yet.
                 self._consumer_metadata.look()
                 return True
             if not self._is_settled(target):
@@ -165,13 +170,15 @@ class ConsumerMembership:
             await self._reconcile(target)
 
     def _is_settled(self, target: Given) -> bool:
-        """Nothing needs to be, where nothing is given up."""
+        """Whether offsets are committed, as needed before partitions are revoked."""
         if self._settling.task is None and self._member.owned <= target.keys():
             return True
         return self._settling.is_done()
 
     async def _reconcile(self, target: Given) -> None:
-        """The partitions of a topic that was deleted and made anew are others."""
+        """Revoke and assign partitions up to `target`. Partitions of a topic that was deleted and
+        created again are other partitions, since `target` has topic ids.
+        """
         if revoked := [p for key, p in self._given.items() if key not in target]:
             await self._owner.revoke(revoked)
         if self._member.state is not ConsumerMemberState.RECONCILING:
@@ -202,7 +209,7 @@ class ConsumerMembership:
                     beat_at = self._loop.time()
                 continue
             if self._member.state is ConsumerMemberState.LOST:
-                # The reader is to be told before it joins again.
+                # The reader has to lose its partitions before the member joins again.
                 self._news.clear()
                 await self._news.wait()
                 beat_at = self._loop.time()
@@ -230,7 +237,7 @@ class ConsumerMembership:
             beat_at = self._loop.time() + pause
 
     async def _beat(self) -> float:
-        """Seconds until the next is due."""
+        """Send a heartbeat and return the seconds until the next is due."""
         member = self._member
         said = member.heartbeat()
         member.sent(said)
@@ -284,7 +291,7 @@ class ConsumerMembership:
     # Leaving
 
     async def close(self, reason: str) -> None:
-        """Leave the group; what it owned is no concern of this."""
+        """Leave the group; owned partitions are revoked by the caller."""
         tasks = [task for task in (self._beating, self._settling.task) if task is not None]
         for task in tasks:
             task.cancel()

@@ -1,19 +1,19 @@
-"""One member of a group by KIP-848: where it stands, what its heartbeats say, what answers mean.
+"""A member of a group by KIP-848: its states, its heartbeats' contents, and the meaning of errors.
 
-Pure: states, tables and decisions; `consumer_group.py` asks the coordinator.
+Pure: states, tables and decisions; `consumer_group.py` sends the requests.
 
     JOINING --> STABLE <--> RECONCILING --> ACKNOWLEDGING --> STABLE
-                   any of them --> LOST --> JOINING
+                     any of them --> LOST --> JOINING
 
-    JOINING        says all about itself, with epoch 0
-    STABLE         has what the coordinator wants it to have
-    RECONCILING    is to have other partitions: the reader's poll gives up and takes over
-    ACKNOWLEDGING  has done so, and the next heartbeat tells
-    LOST           no member any more; what it had is lost, and the reader's poll is to tell
+    JOINING        sends its full description, with epoch 0
+    STABLE         owns its target assignment
+    RECONCILING    target differs from owned: the reader's poll revokes and assigns
+    ACKNOWLEDGING  has done so; the next heartbeat reports it
+    LOST           not a member any more; the reader's poll has yet to lose its partitions
 
-The coordinator decides on the assignment, and hands each partition over when its last owner has
-acknowledged that it has let go.  A heartbeat says only what has changed since the last one that was
-answered.  Kafka: ConsumerMembershipManager, ConsumerHeartbeatRequestManager.
+The coordinator decides on the assignment, and assigns a partition once its last owner has
+acknowledged its revocation. A heartbeat carries only changes since the last one that was answered.
+Kafka: ConsumerMembershipManager, ConsumerHeartbeatRequestManager.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ NOT_SUPPORTED = (
 JOIN = 0
 LEAVE = -1
 LEAVE_FOR_A_WHILE = -2
-"""The epoch by which a static member leaves, whose partitions wait for it until its session
-ends."""
+"""The epoch with which a static member leaves; its partitions are kept for it until its session
+expires.
+"""
 
 MEANINGS: dict[ErrorCode, MemberAction] = {
     ErrorCode.none: MemberAction.DONE,
@@ -47,15 +48,16 @@ MEANINGS: dict[ErrorCode, MemberAction] = {
     ErrorCode.unknown_member_id: MemberAction.UNKNOWN,
     ErrorCode.fenced_member_epoch: MemberAction.UNKNOWN,
 }
-"""Errors of heartbeats; what is not named is fatal: authorization, GROUP_MAX_SIZE_REACHED,
-UNRELEASED_INSTANCE_ID, UNSUPPORTED_ASSIGNOR, INVALID_REGULAR_EXPRESSION, ..."""
+"""Errors of heartbeats. All others are fatal: authorization, GROUP_MAX_SIZE_REACHED,
+UNRELEASED_INSTANCE_ID, UNSUPPORTED_ASSIGNOR, INVALID_REGULAR_EXPRESSION, ...
+"""
 
 COMMIT_MEANINGS: dict[ErrorCode, MemberAction] = {
     ErrorCode.none: MemberAction.DONE,
     ErrorCode.coordinator_load_in_progress: MemberAction.AGAIN,
     ErrorCode.unknown_topic_or_partition: MemberAction.AGAIN,
     ErrorCode.unstable_offset_commit: MemberAction.AGAIN,
-    # The epoch has risen, and the next heartbeat's answer tells to what.
+    # The epoch was bumped; the next heartbeat's response has the new one.
     ErrorCode.stale_member_epoch: MemberAction.AGAIN,
     ErrorCode.coordinator_not_available: MemberAction.MOVED,
     ErrorCode.not_coordinator: MemberAction.MOVED,
@@ -83,7 +85,7 @@ VALID_PREVIOUS_STATES: dict[ConsumerMemberState, frozenset[ConsumerMemberState]]
     ConsumerMemberState.ACKNOWLEDGING: frozenset({ConsumerMemberState.RECONCILING}),
     ConsumerMemberState.LOST: frozenset(ConsumerMemberState),
 }
-"""The states from which each may follow."""
+"""The states that may precede each state."""
 
 Owned = frozenset[tuple[UUID, int]]
 NO_REGEX = ""
@@ -91,7 +93,7 @@ NO_REGEX = ""
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
-    """What a member says about itself; `topics` or `regex` is what it subscribes to."""
+    """A member's description of itself; it subscribes to `topics` or `regex`."""
 
     topics: tuple[str, ...] = ()
     regex: str = NO_REGEX
@@ -108,14 +110,14 @@ class ConsumerMember:
         self.epoch = JOIN
         self.described = described
         self.owned: Owned = frozenset()
-        """What it has let the reader have, and not taken back."""
+        """The partitions that the reader has, as (topic id, partition)."""
         self.target: Owned = frozenset()
-        """What the coordinator wants it to have."""
+        """The coordinator's target assignment."""
         self._told: dict[str, Any] = {}
-        """What the coordinator knows of all that changes."""
+        """Changeable fields as the coordinator knows them."""
 
     def check(self) -> None:
-        """What always holds."""
+        """Assert the invariants."""
         assert (self.epoch > 0) is (
             self.state not in (ConsumerMemberState.JOINING, ConsumerMemberState.LOST)
         )
@@ -128,7 +130,7 @@ class ConsumerMember:
 
     @property
     def has_news(self) -> bool:
-        """Whether a heartbeat should not wait for its time."""
+        """Whether a heartbeat is due at once."""
         return self.state in (ConsumerMemberState.JOINING, ConsumerMemberState.ACKNOWLEDGING) or (
             self.is_member and self._changes() != {}
         )
@@ -136,7 +138,7 @@ class ConsumerMember:
     # Out
 
     def heartbeat(self) -> dict[str, Any]:
-        """The fields of the request; what it leaves out has not changed."""
+        """Return the request's fields; unchanged ones are left out."""
         described = self.described
         fields: dict[str, Any] = {"member_id": self.member_id, "member_epoch": self.epoch}
         if not self._told:
@@ -150,7 +152,7 @@ class ConsumerMember:
         return fields
 
     def _changes(self) -> dict[str, Any]:
-        """What may change, where the coordinator does not know it so."""
+        """Return the changeable fields that the coordinator does not know yet."""
         said = {
             "topics": self.described.topics,
             "regex": self.described.regex,
@@ -160,14 +162,16 @@ class ConsumerMember:
         return {name: value for name, value in said.items() if known.get(name) != value}
 
     def leave(self) -> dict[str, Any]:
-        """The last heartbeat."""
+        """Return the fields of the last heartbeat."""
         static = self.described.instance_id is not None
         epoch = LEAVE_FOR_A_WHILE if static else LEAVE
         fields = {"member_id": self.member_id, "member_epoch": epoch}
         return fields | {"instance_id": self.described.instance_id}
 
     def sent(self, said: Mapping[str, Any]) -> None:
-        """An acknowledgement counts when it is on its way: what is answered may bring more."""
+        """Note that a heartbeat was sent. An acknowledgement takes effect then: its response may
+        already bring another target.
+        """
         if self.state is ConsumerMemberState.ACKNOWLEDGING and said["member_epoch"] == self.epoch:
             self._turn(
                 ConsumerMemberState.STABLE
@@ -176,7 +180,7 @@ class ConsumerMember:
             )
 
     def unheard(self) -> None:
-        """No answer: what the coordinator knows is not known."""
+        """Forget the coordinator's knowledge, after a request without a response."""
         self._told = {}
 
     # In
@@ -184,7 +188,9 @@ class ConsumerMember:
     def answered(
         self, code: ErrorCode, said: Mapping[str, Any], message: str | None
     ) -> MemberAction:
-        """KafkaError for what is fatal.  `said` is the request."""
+        """Return the action after a response to the request `said`; raises KafkaError if it is
+        fatal.
+        """
         if said["member_epoch"] != self.epoch:
             return MemberAction.PAST
         means = MEANINGS.get(code, MemberAction.FATAL)
@@ -202,7 +208,7 @@ class ConsumerMember:
     def heard(
         self, said: Mapping[str, Any], epoch: int, member_id: str, assignment: Owned | None
     ) -> None:
-        """The coordinator is content.  No assignment: it wants what it wanted."""
+        """Update after a successful response. Without an assignment the target stays."""
         self._told |= {name: said[name] for name in ("topics", "regex", "owned") if name in said}
         self.epoch = epoch
         self.member_id = member_id
@@ -225,7 +231,7 @@ class ConsumerMember:
         self.described = described
 
     def reconciled(self, owned: Iterable[tuple[UUID, int]]) -> None:
-        """The reader has these from now on, perhaps a part only of what it should have."""
+        """Note that the reader owns these partitions now, perhaps only a part of the target."""
         owned = frozenset(owned)
         if owned != self.owned:
             self.owned = owned

@@ -1,8 +1,8 @@
-"""ConsumerMetadata: the topics that a consumer subscribed to, and what the cluster has of them now.
+"""ConsumerMetadata: the topics that a consumer subscribes to, and their current metadata.
 
-Names are given, or found by a pattern among all topics.  Metadata is asked for again every
-metadata.max.age.ms, and sooner while a topic that was named is not there; a group's leader also
-watches what the other members want.
+Topics are given by name, or by a pattern that is matched against all topics. Metadata is requested
+every metadata.max.age.ms, and sooner while a named topic does not exist; a group's leader also
+watches the topics of other members.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _REFUSALS = {
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionPattern:
-    """What topics' names match as the coordinator sees it, a regular expression of RE2's (KIP-848);
-    a text or `re.Pattern` in its place is matched here.
+    """A regular expression in RE2 syntax, matched against topic names by the coordinator (KIP-848).
+    A str or `re.Pattern` in its place is matched by the client.
     """
 
     regex: str
@@ -45,7 +45,7 @@ class ConsumerMetadata:
         self._cluster = cluster
         self._wake = wake
         self.regex = ""
-        """What the coordinator is to match."""
+        """The regular expression for the coordinator to match, or ""."""
         self._names: tuple[str, ...] = ()
         self._pattern: re.Pattern[str] | None = None
         self._others: frozenset[str] = frozenset()
@@ -69,11 +69,13 @@ class ConsumerMetadata:
 
     @property
     def is_known(self) -> bool:
-        """Whether it can be said which topics they are: for a pattern once all were listed."""
+        """Whether the topics are known: for a pattern, once all topics were listed."""
         return self._is_known
 
     def topics(self) -> tuple[str, ...]:
-        """KafkaError for one that was named and may not be read, or cannot be a topic."""
+        """Return the subscribed topics. Raises KafkaError if a named one is unauthorized or
+        invalid.
+        """
         if self._pattern is None:
             for name in self._names:
                 if name in self._refused:
@@ -92,7 +94,7 @@ class ConsumerMetadata:
         return self._matches
 
     def counts(self, names: Iterable[str]) -> dict[str, int]:
-        """How many partitions each topic has that is known to exist."""
+        """Return the number of partitions of each topic that is known to exist."""
         topics = self._cluster.topics
         return {name: len(topics[name].partitions) for name in names if name in topics}
 
@@ -100,11 +102,11 @@ class ConsumerMetadata:
         return {topic.id: name for name, topic in self._cluster.topics.items() if topic.id}
 
     def look(self) -> None:
-        """Ask for metadata now."""
+        """Request metadata now."""
         self._look.set()
 
     async def watch(self, names: Collection[str]) -> None:
-        """From now on these too; they are known when this returns, those that exist."""
+        """Watch these topics too; return once those that exist are known."""
         self._others = frozenset(names)
         if any(name not in self._cluster.topics for name in self._all()):
             await self._refresh()

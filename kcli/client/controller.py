@@ -1,4 +1,6 @@
-"""The controller, asked about several items, and again about those that met a former one."""
+"""Requests to the controller about several items, retried for those that met a former
+controller.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,8 @@ async def of_controller(
     *,
     retries: int,
 ) -> dict[K, T | KafkaError]:
-    """What `ask` is told of each name or id by the controller; asked again about those that met a
-    former controller, or a quota (KIP-599).
+    """Return the result of `ask` at the controller for each name or id. Items that met a former
+    controller or a controller mutation quota (KIP-599) are retried.
     """
     done: dict[K, T | KafkaError] = {}
 
@@ -48,7 +50,7 @@ async def of_controller(
 
 
 def was_refused(cluster: Cluster, refusal: KafkaError) -> KafkaError:
-    """The same, after a controller that says it is none was forgotten."""
+    """Return the error as it is; if the broker is not the controller, forget the controller."""
     if refusal.code == ErrorCode.not_controller:
         cluster.forget_controller()
     return refusal

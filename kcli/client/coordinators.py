@@ -1,7 +1,7 @@
-"""Coordinators: which broker leads each group or transactional id, asked and asked again.
+"""Coordinators of groups and transactional ids: their lookup, and requests to them with retries.
 
 find              FindCoordinator (key 10), many at once where the broker can (KIP-699)
-of_coordinators   a question about each key, put to its coordinator
+of_coordinators   a request about each key, sent to its coordinator
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kserver.wire import versions
 T = TypeVar("T")
 
 FIND_COORDINATOR = 10
-# Takes many keys from here on.
+# First version of FindCoordinator with several keys.
 MANY_COORDINATORS = 4
 
 _MOVED = frozenset({ErrorCode.not_coordinator, ErrorCode.coordinator_not_available})
@@ -30,7 +30,9 @@ _MOVED = frozenset({ErrorCode.not_coordinator, ErrorCode.coordinator_not_availab
 async def find(
     cluster: Cluster, keys: Collection[str], kind: CoordinatorType
 ) -> dict[str, Node | KafkaError]:
-    """The coordinators as any broker knows them now: one that is not available yet is a refusal."""
+    """Return the coordinators that any broker names now; KafkaError for one that is not
+    available.
+    """
     if not keys:
         return {}
     peer = await cluster.peer()
@@ -52,10 +54,10 @@ async def of_coordinators(
     deadline: float,
     ask: Callable[[Peer, Node, list[str]], Awaitable[dict[str, T | KafkaError]]],
 ) -> dict[str, T | KafkaError]:
-    """What `ask` is told of each key by the key's coordinator.
+    """Return the result of `ask` for each key, at the key's coordinator.
 
-    A coordinator that moved, loads or is not there yet is tried until the deadline; what it said
-    last is then the refusal of its keys.
+    A coordinator that moved, is loading or does not exist yet is retried until the deadline; its
+    last error is then the result of its keys.
     """
     nodes: dict[str, Node] = {}
     found: dict[str, T | KafkaError] = {}
@@ -84,7 +86,7 @@ async def of_coordinators(
             answer = await ask(await cluster.peer(node.id), node, of)
         except KafkaError as error:
             if error.code == ErrorCode.broker_not_available:
-                # It has gone, or come, and not every broker has heard of it.
+                # The broker left or joined, and not every broker knows that yet.
                 error = KafkaError(ErrorCode.coordinator_not_available, error.message)
             answer = dict.fromkeys(of, error)
         except OSError:

@@ -1,4 +1,4 @@
-"""What the admin client is told and tells: topics, partitions, configurations, brokers.
+"""Types of the admin client's arguments and results: topics, partitions, configs, brokers.
 
 Pure: values.
 """
@@ -18,7 +18,7 @@ from kserver.model import BrokerId, LeaderEpoch, TopicPartition
 
 
 class ResourceType(IntEnum):
-    """What can have a configuration (Kafka's ConfigResource.Type)."""
+    """Resources that can have a configuration (Kafka's ConfigResource.Type)."""
 
     TOPIC = 2
     BROKER = 4
@@ -28,7 +28,7 @@ class ResourceType(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """Where a value stands (Kafka's DescribeConfigsResponse.ConfigSource)."""
+    """Source of a config's value (Kafka's DescribeConfigsResponse.ConfigSource)."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC_CONFIG = 1
@@ -44,7 +44,7 @@ class ConfigSource(IntEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> ConfigSource:
-        """Sources of newer brokers than this list."""
+        """Return UNKNOWN for sources of newer brokers than this list."""
         return cls.UNKNOWN
 
 
@@ -66,7 +66,7 @@ class ConfigType(IntEnum):
 
 
 class ConfigOp(IntEnum):
-    """What is to happen to a key (Kafka's AlterConfigOp.OpType); the last two are for lists."""
+    """Operation on a key (Kafka's AlterConfigOp.OpType); the last two are for lists."""
 
     SET = 0
     DELETE = 1
@@ -97,7 +97,7 @@ class TopicListing(NamedTuple):
 
 
 class PartitionDescription(NamedTuple):
-    """`elr` and `last_known_elr` (KIP-966) are None where the broker does not tell."""
+    """`elr` and `last_known_elr` (KIP-966) are None if the broker does not report them."""
 
     partition: int
     leader: BrokerId | None
@@ -126,7 +126,7 @@ class NewTopic(NamedTuple):
 
 
 class CreatedTopic(NamedTuple):
-    """What the broker made of a NewTopic; -1 and None where it does not tell (before v5)."""
+    """A topic as the broker created it; -1 and None if it does not report them (before v5)."""
 
     name: str
     id: UUID | None
@@ -137,7 +137,9 @@ class CreatedTopic(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NewPartitions:
-    """The topic shall have `count` in all; `assignments` holds the replicas of each added one."""
+    """The new total number of partitions, `count`; `assignments` holds the replicas of each added
+    one.
+    """
 
     count: int
     assignments: Sequence[Sequence[BrokerId]] | None = None
@@ -150,7 +152,7 @@ class ConfigSynonym(NamedTuple):
 
 
 class ConfigEntry(NamedTuple):
-    """One key; `value` is None for null and for what is sensitive."""
+    """One key; `value` is None for null and for sensitive values."""
 
     name: str
     value: str | None
@@ -171,11 +173,11 @@ class ClusterDescription(NamedTuple):
     controller_id: BrokerId | None
     brokers: list[Node]
     fenced: frozenset[BrokerId] | None = None
-    """Those that are registered and take no part now; None where the brokers do not tell."""
+    """Brokers that are registered and fenced; None if the broker does not report them."""
 
 
 class Reassignment(NamedTuple):
-    """A partition on its way from some replicas to others (KIP-455)."""
+    """An ongoing reassignment of a partition from some replicas to others (KIP-455)."""
 
     replicas: tuple[BrokerId, ...]
     adding: tuple[BrokerId, ...]
@@ -187,9 +189,10 @@ class ReplicaInLogDirectory(NamedTuple):
     size: int
     """Bytes of its segments."""
     lag: int
-    """How many offsets a future replica is behind the current one."""
+    """Offsets by which a future replica is behind the current one."""
     is_future: bool
-    """It is being moved here, and takes the current one's place once it has caught up."""
+    """Whether this replica is being moved here, to replace the current one once it has caught up.
+    """
 
 
 class LogDirDescription(NamedTuple):
@@ -197,7 +200,9 @@ class LogDirDescription(NamedTuple):
     error: KafkaError | None
     replicas: list[ReplicaInLogDirectory]
     total_bytes: int | None = None
-    """The file system's, and what is free of it; None where the broker does not tell."""
+    """Bytes of the file system; `usable_bytes` of it are free. None if the broker does not report
+    it.
+    """
     usable_bytes: int | None = None
     is_cordoned: bool = False
-    """It is given no new partitions (KIP-1066)."""
+    """Whether it is assigned no new partitions (KIP-1066)."""

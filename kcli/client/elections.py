@@ -1,4 +1,4 @@
-"""Leaders elected because somebody asks for it: ElectLeaders (key 43), at the controller."""
+"""Leader elections on request: ElectLeaders (key 43), at the controller."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kserver.wire import versions
 
 ELECT_LEADERS = 43
 
-# Unclean elections from here on, and one error for the whole answer (KIP-460).
+# First version with unclean elections, and with one error for the whole response (KIP-460).
 FIRST_WITH_TYPES = 1
 
 
@@ -27,11 +27,11 @@ async def elect(
     partitions: Iterable[TopicPartition] | None,
     deadline: float,
 ) -> dict[TopicPartition, KafkaError | None]:
-    """What came of it for each of these partitions: None where a leader was elected,
-    ELECTION_NOT_NEEDED where the right one leads.  With None for all partitions, only those are
-    told that needed an election.
+    """Return the outcome of each partition: None if a leader was elected, ELECTION_NOT_NEEDED if
+    the right one leads. With None for all partitions the result has only those that needed an
+    election.
 
-    Raises KafkaError for what is refused as a whole: CLUSTER_AUTHORIZATION_FAILED,
+    Raises KafkaError if the whole request is refused: CLUSTER_AUTHORIZATION_FAILED, or
     UNSUPPORTED_VERSION for an unclean election by a broker that is too old.
     """
     wanted = None if partitions is None else list(dict.fromkeys(partitions))

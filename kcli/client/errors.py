@@ -1,18 +1,18 @@
-"""What a client raises of its own.
+"""Exceptions of the clients.
 
 Exception
 +-- ClientError            the client gave up
-|   +-- ClusterUnreachable no broker answered in time
-|   +-- TimedOut           brokers answer, but not with what was waited for
+|   +-- ClusterUnreachable no broker responded in time
+|   +-- TimedOut           brokers respond, but the awaited event did not happen
 |   +-- NoOffset           a partition has no position and no rule gives it one
 |   +-- LogTruncated       the log lost records that the consumer had reached (KIP-320)
 |   +-- Undeserializable   a deserializer raised (KIP-334)
-|   +-- IllegalTransactionState   begin, commit and abort come in another order
-|   +-- TransactionFailed         abort it; where it is not abortable, close the producer
-|   |   +-- ProducerFenced        another has the transactional.id now
-|   +-- TransactionAborted        why a record was not sent
-|   +-- CommitFailed              the group has given the partitions to others
-|   +-- RebalanceInProgress       it may do so: poll, and commit what is still there
+|   +-- IllegalTransactionState   begin, commit and abort were called out of order
+|   +-- TransactionFailed         abort it; if it is not abortable, close the producer
+|   |   +-- ProducerFenced        another producer uses the transactional.id now
+|   +-- TransactionAborted        a record was not sent because its transaction is aborted
+|   +-- CommitFailed              the partitions were assigned to other members
+|   +-- RebalanceInProgress       they may be: poll, and commit what is still owned
 +-- kserver.errors.KafkaError   a broker refused one item (a topic, a partition, a record)
 """
 
@@ -26,12 +26,12 @@ from kserver.model import Offset, OffsetAndEpoch, TopicPartition
 
 
 class ClientError(Exception):
-    """The client gave up; the text says on what."""
+    """The client gave up; the text names the reason."""
 
 
 class ClusterUnreachable(ClientError):
-    """No broker could be asked before the deadline.  The text is the one that Kafka's tools print
-    for it; `cause` says what the last attempt met.
+    """No broker could be reached before the deadline. The text is that of Kafka's tools; `cause` is
+    the error of the last attempt.
     """
 
     def __init__(self, call: str, cause: Exception | None = None) -> None:
@@ -41,7 +41,7 @@ class ClusterUnreachable(ClientError):
 
 
 class TimedOut(ClientError):
-    """What was waited for did not happen in time."""
+    """The awaited event did not happen in time."""
 
 
 class NoOffset(ClientError):
@@ -54,7 +54,9 @@ class NoOffset(ClientError):
 
 
 class LogTruncated(ClientError):
-    """The log was cut below the consumer's position; `diverged` is where the two part, if known."""
+    """The log was truncated below the consumer's position. `diverged` is where the logs diverge, if
+    known.
+    """
 
     def __init__(
         self, partition: TopicPartition, position: int, diverged: OffsetAndEpoch | None
@@ -67,8 +69,8 @@ class LogTruncated(ClientError):
 
 
 class Undeserializable(ClientError):
-    """A deserializer raised on a record; the cause is what it raised.  The consumer stands at the
-    record: seek to the next offset to pass it.
+    """A deserializer raised on a record; the cause is its exception. The consumer's position is the
+    record: seek to the next offset to skip it.
     """
 
     def __init__(self, partition: TopicPartition, offset: Offset, cause: Exception) -> None:
@@ -78,12 +80,12 @@ class Undeserializable(ClientError):
 
 
 class IllegalTransactionState(ClientError):
-    """A call that cannot be made now: nothing has changed."""
+    """A call that is not allowed now; nothing was changed."""
 
 
 class TransactionFailed(ClientError):
-    """`cause` ended the transaction.  `abortable`: after abort_transaction the producer goes on;
-    else it can only be closed.
+    """`cause` ended the transaction. If `abortable`, the producer can continue after
+    abort_transaction; otherwise it can only be closed.
     """
 
     def __init__(self, cause: Exception, *, abortable: bool) -> None:
@@ -100,19 +102,19 @@ class ProducerFenced(TransactionFailed):
 
 
 class TransactionAborted(ClientError):
-    """The record was not sent, for its transaction is aborted."""
+    """The record was not sent because its transaction is aborted."""
 
 
 class CommitFailed(ClientError):
-    """The group does not take the offsets: the partitions went to others."""
+    """The group refused the offsets because the partitions were assigned to others."""
 
 
 class RebalanceInProgress(ClientError):
-    """The group shares its partitions out anew: poll, and then commit what is still owned."""
+    """The group is rebalancing: poll, and then commit what is still owned."""
 
 
 def refusal_of(item: Any) -> KafkaError | None:
-    """Why a broker refused one item of its answer; None where it did not."""
+    """Return the error of one item of a response, or None."""
     if item.error_code == ErrorCode.none:
         return None
     return KafkaError(item.error_code, getattr(item, "error_message", None) or "")

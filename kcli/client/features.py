@@ -21,9 +21,9 @@ from kserver.wire import versions
 
 API_VERSIONS = 18
 UPDATE_FEATURES = 57
-# UpdateFeatures knows kinds of updates and can be tried from here on.
+# First version of UpdateFeatures with upgrade types and validate_only.
 KINDS = 1
-# And from here on it tells of all updates as one.
+# First version with one outcome for all updates.
 AS_ONE = 2
 
 
@@ -31,7 +31,7 @@ class UpgradeType(enum.IntEnum):
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
     UNSAFE_DOWNGRADE = 3
-    """Also where metadata is lost."""
+    """Allowed even if metadata is lost."""
 
 
 class FeatureUpdate(NamedTuple):
@@ -42,8 +42,9 @@ class FeatureUpdate(NamedTuple):
 
 
 class FeatureMetadata(NamedTuple):
-    """`supported`: lowest and highest level that the broker knows; `finalized`: the level that the
-    cluster is at, and `epoch` its changes so far, None where the broker does not say.
+    """`supported`: lowest and highest level that the broker supports; `finalized`: the cluster's
+    level; `epoch`: number of changes to the finalized levels, None if the broker does not report
+    it.
     """
 
     supported: dict[str, tuple[int, int]]
@@ -75,7 +76,9 @@ class FeatureAdmin:
     async def update(
         self, updates: Mapping[str, FeatureUpdate], *, validate_only: bool = False
     ) -> dict[str, KafkaError | None]:
-        """By feature.  A broker that takes all or none refuses each with the same error."""
+        """Return the outcome by feature. A broker that applies all or none refuses each with the
+        same error.
+        """
         timeout = datetime.timedelta(milliseconds=self._config.request_timeout_ms)
 
         async def attempt() -> dict[str, KafkaError | None]:

@@ -1,15 +1,14 @@
-"""FetchSessionHandler: what a broker remembers of our fetches, so that only changes are sent
-(KIP-227).
+"""FetchSessionHandler: a broker's memory of our fetches, so that only changes are sent (KIP-227).
 
 Pure: values in, values out.
 
-A session begins with a full fetch of epoch 0; the broker answers with its id, or with 0 when it
-keeps none.  After that each request has the next epoch and names the partitions that are new or
-asked differently, and those to forget; an answer leaves out partitions with nothing to tell.
+A session begins with a full fetch of epoch 0; the broker responds with its id, or with 0 if it
+keeps none. After that each request has the next epoch and names the partitions that are new or
+changed, and those to forget; a response leaves out partitions without records or changes.
 
-    build(wanted)      what the next request says
-    answered(id)       the broker took it
-    failed()           it did not, or nobody knows: the next request is full again
+    build(wanted)      contents of the next request
+    answered(id)       the broker accepted it
+    failed()           it did not, or the outcome is unknown: the next request is full again
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _LAST_EPOCH = 0x7FFFFFFF
 
 
 class FetchPosition(NamedTuple):
-    """How one partition is asked for; `topic_id` None asks by name."""
+    """Fetch parameters of one partition; `topic_id` None fetches by name."""
 
     topic_id: UUID | None
     offset: Offset
@@ -51,7 +50,7 @@ class FetchSessionHandler:
 
     @property
     def partitions(self) -> Mapping[TopicPartition, FetchPosition]:
-        """What the last request asked for, in full."""
+        """All partitions of the last request, whether named in it or known to the broker."""
         return self._building
 
     def build(self, wanted: Mapping[TopicPartition, FetchPosition]) -> SessionRequest:
@@ -63,7 +62,7 @@ class FetchSessionHandler:
         forgotten = {
             p: w.topic_id
             for p, w in known.items()
-            # A topic that was made anew is another topic: the old id is forgotten.
+            # A topic that was created again is another topic: forget the old id.
             if p not in wanted or wanted[p].topic_id != w.topic_id
         }
         return SessionRequest(self._id, self._epoch, changed, forgotten)
@@ -77,7 +76,9 @@ class FetchSessionHandler:
             self._epoch = 1 if self._epoch == _LAST_EPOCH else self._epoch + 1
 
     def failed(self, *, forget: bool = False) -> None:
-        """`forget`: the broker does not know our session; else the next request replaces it."""
+        """Start over. `forget`: the broker does not know our session; else the next request
+        replaces it.
+        """
         self._epoch = INITIAL_EPOCH
         self._known = {}
         if forget:

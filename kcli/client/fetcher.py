@@ -1,17 +1,17 @@
-"""Fetcher: asks the leaders for what comes next, ahead of what is read.
+"""Fetcher: fetches from the leaders ahead of the reader.
 
-One task for each broker that leads an assigned partition; it has one fetch out at a time, in a
-fetch session.  An answer's completed fetches are queued undecoded and the next fetch leaves at
-once, as long as a partition has fewer than `FETCHES_AHEAD` of them.  One more task keeps metadata
-and positions: it resets those that are missing and checks those that a new leader may have
+There is one task for each broker that leads an assigned partition. It has one fetch in flight at a
+time, in a fetch session. A response's completed fetches are queued undecoded, and the next fetch is
+sent at once for partitions with fewer than `FETCHES_AHEAD` of them. One more task maintains
+metadata and positions: it resets missing positions, and checks those that a new leader may have
 truncated (KIP-320).
 
-A leader may send us to a replica in our rack (client.rack, KIP-392).  We fetch from there until
-metadata.max.age.ms has passed, or that replica does not serve us; then the leader is asked again.
+A leader may name a replica in our rack to fetch from (client.rack, KIP-392). It is used until
+metadata.max.age.ms has passed or it fails; then the leader is asked again.
 
-What an error of one partition does: a leader that moved or is not ready is asked again after new
-metadata; an offset out of range is reset by auto.offset.reset; anything else waits in
-`Assigned.error` until the reader comes there.
+Errors of one partition: if the leader moved or is not ready, the fetch is retried after a metadata
+refresh; an offset out of range is reset by auto.offset.reset; any other error waits in
+`Assigned.error` until the reader reaches it.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from kserver.wire import versions
 FETCH = 1
 OFFSET_FOR_LEADER_EPOCH = 23
 
-# Topic ids in place of names from here on (KIP-516).
+# First version of Fetch with topic ids instead of names (KIP-516).
 FETCH_BY_TOPIC_ID = 13
-# So many undecoded answers may wait for the reader: one to read, one to come.
+# Undecoded fetches of a partition that may wait for the reader: one to read, one to come.
 FETCHES_AHEAD = 2
 
 _SESSION_LOST = frozenset(
@@ -64,7 +64,7 @@ _ASK_AGAIN = frozenset(
         ErrorCode.unknown_topic_or_partition,
         ErrorCode.unknown_topic_id,
         ErrorCode.inconsistent_topic_id,
-        # As Java's: some bug of the broker's, which may not last.
+        # As in Java's client: a bug of the broker, which may be transient.
         ErrorCode.unknown_server_error,
     }
 )
@@ -72,13 +72,15 @@ _ASK_AGAIN = frozenset(
 Recall: TypeAlias = Callable[
     [Collection[TopicPartition]], Awaitable[Mapping[TopicPartition, CommittedOffset | None]]
 ]
-"""What a group has committed: once, OSError or a retriable KafkaError where that failed."""
+"""Returns the group's committed offsets, without retries; raises OSError or a retriable KafkaError
+on failure.
+"""
 
 _logger = logging.getLogger(__name__)
 
 
 class _Source:
-    """One broker as a source of completed fetches."""
+    """A broker to fetch from."""
 
     __slots__ = ("node", "session", "task", "wake")
 
@@ -90,7 +92,9 @@ class _Source:
 
 
 class Fetcher:
-    """`arrived` is set when the reader may find something new: records, an error, a position."""
+    """`arrived` is set when there may be something new for the reader: records, an error, a
+    position.
+    """
 
     def __init__(
         self,
@@ -121,13 +125,13 @@ class Fetcher:
             tasks.create_task(self._keep_positions())
 
     def changed(self) -> None:
-        """The reader assigned, sought or resumed."""
+        """Note that the reader assigned, sought or resumed partitions."""
         self._work.set()
         self._has_changed.set()
         self.wake()
 
     def wake(self) -> None:
-        """The reader took completed fetches: there is room."""
+        """Wake the sources: the reader consumed completed fetches, so there is room for more."""
         for source in self._sources.values():
             source.wake.set()
 
@@ -145,7 +149,7 @@ class Fetcher:
             tries += 1
             try:
                 await self._recall()
-                # A partition without a leader keeps none of the others waiting.
+                # Run all steps, so that a partition without a leader does not delay the others.
                 steps = [await self._refresh(), await self._reset(), await self._check()]
                 if all(steps):
                     tries = 0
@@ -155,8 +159,8 @@ class Fetcher:
             self._start_sources()
 
     async def _pause(self, tries: int) -> None:
-        """Before what is missing is asked for again; what the reader has newly asked for does not
-        wait for a topic that was deleted, say.
+        """Wait before a retry, unless the reader changes something: its request must not wait for a
+        topic that was deleted, for example.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._cluster.backoff(tries)):
@@ -171,7 +175,7 @@ class Fetcher:
             self._stale = True
 
     async def _refresh(self) -> bool:
-        """Ask for metadata where it is missing or stale; whether every partition has a leader."""
+        """Refresh missing or stale metadata; return whether every partition has a leader."""
         names = self._subscription.topics()
         if self._stale or any(name not in self._cluster.topics for name in names):
             if not names:
@@ -194,7 +198,7 @@ class Fetcher:
         return complete
 
     async def _recall(self) -> None:
-        """Go on where the group has come to, where that is to be asked for."""
+        """Seek to the group's committed offsets in partitions where they are to be used."""
         states = {state.partition: state for state in self._subscription if state.recall}
         if not states or self._recall_committed is None:
             return
@@ -217,7 +221,9 @@ class Fetcher:
         self.arrived.set()
 
     async def _reset(self) -> bool:
-        """Give positions to those without one whose leader is known; whether these have one now."""
+        """Reset partitions without a position whose leader is known; return whether all have one
+        now.
+        """
         missing: dict[TopicPartition, int] = {}
         undefined = []
         for state in self._subscription:
@@ -243,7 +249,7 @@ class Fetcher:
             if state_now is None or state_now.generation != generations[partition]:
                 continue
             if isinstance(offset, ListedOffset):
-                # A search by time that finds nothing goes on at the end.
+                # A search by time that finds no record continues at the end.
                 if offset.offset < 0 and missing[partition] >= 0:
                     state_now.reset = LATEST
                     complete = False
@@ -264,7 +270,7 @@ class Fetcher:
         return await list_offsets(self._cluster, specs, deadline, isolation=self._isolation)
 
     async def _check(self) -> bool:
-        """Ask the new leaders whether they have what was read; whether all is checked."""
+        """Check positions at new leaders for truncation; return whether all are checked."""
         by_leader: dict[BrokerId, list[Assigned]] = defaultdict(list)
         for state in self._subscription:
             known = self._cluster.partition(state.partition)
@@ -316,7 +322,9 @@ class Fetcher:
         return complete
 
     def _compare(self, state: Assigned, end: OffsetAndEpoch) -> None:
-        """`end` is where the leader's log of our epoch ends; -1: it has none so old."""
+        """Handle truncation: `end` is where the leader's log of our epoch ends, -1 if it has none
+        that old.
+        """
         assert state.position is not None
         known = end.offset >= 0 and end.epoch >= 0
         if known and end.offset >= state.position:
@@ -397,8 +405,8 @@ class Fetcher:
         return wanted
 
     async def _fetch(self, source: _Source, wanted: dict[TopicPartition, FetchPosition]) -> None:
-        """One fetch and what comes of it; then the broker is left alone as long as it asks to."""
-        # As `wanted` is: while a connection is made, the positions may be set elsewhere.
+        """Fetch once and handle the response; then wait for the throttle time."""
+        # Taken together with `wanted`: positions may change while a connection is made.
         generations = {p: self._subscription[p].generation for p in wanted}
         peer = await self._cluster.peer(source.node)
         by_name = any(w.topic_id is None for w in wanted.values())
@@ -422,12 +430,12 @@ class Fetcher:
                 state = self._subscription.get(partition)
                 if state is None or generations.get(partition) != state.generation:
                     continue
-                # The leader before may have answered the same while this one was asked.
+                # A former leader may have returned the same records while this fetch was in flight.
                 if wanted[partition].offset == state.fetch_offset:
                     self._take(state, p, source.node)
         throttle: datetime.timedelta = answer.throttle_time
         if throttle:
-            # No longer than its connection: what a broker asked for before it restarted is over.
+            # The throttle ends with the connection: a broker that restarted no longer throttles.
             await asyncio.wait([peer.closed], timeout=throttle.total_seconds())
 
     def _request(self, new: Any, request: SessionRequest) -> Any:
@@ -465,7 +473,7 @@ class Fetcher:
         )
 
     def _take(self, state: Assigned, p: Any, node: BrokerId) -> None:
-        """What a broker said of one partition."""
+        """Handle the response of one partition."""
         code = p.error_code
         if code == ErrorCode.none:
             near = getattr(p, "preferred_read_replica", -1)
@@ -501,7 +509,7 @@ class Fetcher:
             self._hold_back(state)
             self._ask_for_metadata()
         elif code == ErrorCode.offset_out_of_range:
-            # A replica may not have it yet, or no more; what the leader says of it holds.
+            # A replica may not have it yet, or no longer; only the leader's range is authoritative.
             if not self._leave_near(state, node):
                 self._out_of_range(state)
         else:
@@ -513,11 +521,13 @@ class Fetcher:
         state.near_until = self._loop.time() + self._config.metadata_max_age_ms / 1000
         self._start_source(node)
         self.wake()
-        # Sources sleep while nothing is to be fetched from them.
+        # Sources sleep while there is nothing to fetch from them.
         self._loop.call_at(state.near_until + 0.001, self.wake)
 
     def _leave_near(self, state: Assigned, node: BrokerId) -> bool:
-        """Ask the leader, if this is the replica that it was sent to; whether it was."""
+        """Return to the leader if the partition is fetched from replica `node`; return whether it
+        was.
+        """
         if state.near != node:
             return False
         state.near = None
@@ -526,7 +536,7 @@ class Fetcher:
 
     def _out_of_range(self, state: Assigned) -> None:
         if state.completed_fetches:
-            # What was fetched before is read first; then the same is asked again.
+            # Earlier fetches are read first; then the fetch is retried.
             self._hold_back(state)
             return
         reset = self._default_reset()
@@ -555,7 +565,7 @@ class Fetcher:
 
 
 def _is_final(error: Exception) -> bool:
-    """Whether the same fetch would fail again: the reader is to know."""
+    """Whether the same fetch would fail again, so that the reader has to see the error."""
     if isinstance(error, KafkaError):
         return not error.code.retriable and error.code != ErrorCode.broker_not_available
     return isinstance(error, ProtocolError)

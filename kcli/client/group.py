@@ -1,8 +1,8 @@
-"""Group: what a consumer with a group.id has beyond one without: a membership, and commits.
+"""Group: the membership and commits of a consumer with a group.id.
 
-Which partitions are read is said by `assign`, and then a group is but a name under which offsets
-are committed; or by `subscribe`, and then its members share them out, by one of two protocols
-(group.protocol): `membership.py` or `consumer_group.py`.  What both need of the consumer is here.
+With `assign` a group is only a name to commit offsets under. With `subscribe` its members share the
+partitions, by one of two protocols (group.protocol): `membership.py` or `consumer_group.py`. This
+module has the parts of the consumer that both need.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _logger = logging.getLogger(__name__)
 
 
 class GroupMembership(Committer, Protocol):
-    """A part in a group, by either protocol."""
+    """Membership in a group, by either protocol."""
 
     def metadata(self) -> GroupMetadata: ...
 
@@ -52,7 +52,7 @@ class GroupMembership(Committer, Protocol):
 
 
 class ConsumerCoordinator:
-    """`reassigned` is called when other partitions are read, `wake` when `poll` has work."""
+    """`reassigned` is called when the assignment changes, `wake` when `poll` has work."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class ConsumerCoordinator:
         self._autocommit_at = float("inf")
         self._autocommit_in(config.auto_commit_interval_ms)
 
-    # What is subscribed to
+    # Subscription
 
     @property
     def is_subscribed(self) -> bool:
@@ -118,7 +118,7 @@ class ConsumerCoordinator:
 
     @property
     def _by_coordinator(self) -> bool:
-        """Whether the coordinator shares out (KIP-848)."""
+        """Whether the coordinator assigns partitions (KIP-848)."""
         return self._config.group_protocol.lower() == "consumer"
 
     def _new_member(self) -> GroupMembership:
@@ -143,7 +143,7 @@ class ConsumerCoordinator:
         )
 
     async def unsubscribe(self, reason: str = UNSUBSCRIBED) -> None:
-        """Give all back and leave; whatever the listener raises, when that is done."""
+        """Revoke all partitions and leave; errors of the listener are raised after that."""
         member = self._member
         if member is None:
             return
@@ -187,7 +187,7 @@ class ConsumerCoordinator:
             self._member.polling(now)
 
     async def poll(self) -> bool:
-        """Whether what is owned may be read now."""
+        """Return whether owned partitions may be read now."""
         if self._member is not None and not await self._member.poll():
             return False
         if self._commits_itself and self._loop.time() >= self._autocommit_at:
@@ -195,7 +195,7 @@ class ConsumerCoordinator:
         return True
 
     async def close(self) -> None:
-        """Commit what was read, and leave."""
+        """Commit the positions, if enable.auto.commit is set, and leave."""
         try:
             async with asyncio.timeout(CLOSE_WITHIN_S):
                 if (settling := self.settle()) is not None:
@@ -211,7 +211,7 @@ class ConsumerCoordinator:
                 task.cancel()
             await self._coordinator.close()
 
-    # What happens to partitions
+    # Changes of the assignment
 
     def owned(self) -> tuple[TopicPartition, ...]:
         return self._subscription.partitions()
@@ -246,7 +246,7 @@ class ConsumerCoordinator:
     # Commits
 
     def consumed(self) -> dict[TopicPartition, CommittedOffset]:
-        """How far each partition was read."""
+        """Return the positions as offsets to commit."""
         return {
             state.partition: CommittedOffset(
                 state.position, None if state.epoch < 0 else state.epoch
@@ -269,7 +269,7 @@ class ConsumerCoordinator:
         return task
 
     async def _earlier_ones(self) -> None:
-        """What was begun before is not to overtake."""
+        """Wait for earlier commits, so that they cannot overtake this one."""
         if self._committing:
             await asyncio.wait(self._committing)
 
@@ -283,7 +283,9 @@ class ConsumerCoordinator:
         return task
 
     def settle(self) -> asyncio.Task[None] | None:
-        """The task ends in time whatever happens, and raises nothing."""
+        """Start to commit the positions, if enable.auto.commit is set. The task ends by
+        default.api.timeout.ms and raises nothing.
+        """
         offsets = self.consumed()
         if not self._commits_itself or not offsets:
             return None
@@ -303,7 +305,9 @@ class ConsumerCoordinator:
         self._autocommit_in(self._config.auto_commit_interval_ms)
 
     def _autocommit_in(self, ms: float) -> None:
-        """Within a poll, which is woken for it, or the next one after."""
+        """Schedule the next autocommit; it runs within a poll, which is woken for it, or the next
+        one.
+        """
         if self._commits_itself:
             self._autocommit_at = self._loop.time() + ms / 1000
             self._loop.call_at(self._autocommit_at, self._wake)
@@ -318,7 +322,7 @@ class ConsumerCoordinator:
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:
-    """Whoever commits in the background may not look at what became of it."""
+    """Log a failed background commit: the caller may not look at the task."""
     if not task.cancelled() and (error := task.exception()) is not None:
         _logger.warning("offset commit failed: %s", error)
 

@@ -1,8 +1,8 @@
-"""GroupCoordinator: the broker that leads a consumer's group, found and asked.
+"""GroupCoordinator: finds the coordinator of a consumer's group and sends requests to it.
 
-It is looked up when it is first needed, and again after `lost`: that was said by an answer, or its
-connection failed.  What is asked goes on lines of its own, apart from the fetches that a broker may
-hold back, and those rebalances that wait for all members apart from the rest.
+It is looked up when first needed, and again after `lost`: after an error code, or when its
+connection failed. Requests use connections of their own, apart from fetches, which a broker may
+hold back; requests that wait for all members to rejoin are apart from the others.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _logger = logging.getLogger(__name__)
 
 
 class Line(enum.Enum):
-    """A connection."""
+    """A connection to the coordinator."""
 
     GROUP = "group"
     REBALANCE = "rebalance"
 
 
 class GroupCoordinator:
-    """`rebalance_ms` is how long what waits for other members may take."""
+    """`rebalance_ms` is the request timeout of requests that wait for other members."""
 
     def __init__(self, cluster: Cluster, group_id: str, rebalance_ms: int) -> None:
         self.cluster = cluster
@@ -48,10 +48,10 @@ class GroupCoordinator:
         at_most: int = ANY_VERSION,
         line: Line = Line.GROUP,
     ) -> Any:
-        """The answer to what `build(new, version)` makes.
+        """Send the request that `build(new, version)` returns, and return its response.
 
-        OSError where the connection failed: then the coordinator is looked up anew.  KafkaError
-        where it cannot be found, now or for good, and for what it is too old for.
+        Raises OSError if the connection failed; the coordinator is then looked up again. Raises
+        KafkaError if it cannot be found, now or for good, or is too old for the request.
         """
         try:
             node = await self.found()
@@ -70,7 +70,7 @@ class GroupCoordinator:
         return peer.versions.get(api_key, (0, -1))[1] >= version
 
     async def found(self) -> Node:
-        """One looks it up, however many ask."""
+        """Return the coordinator; concurrent callers share one lookup."""
         if self.node is None:
             if self._finding is None or self._finding.done():
                 self._finding = asyncio.create_task(self._find())
@@ -87,7 +87,7 @@ class GroupCoordinator:
         return found
 
     def lost(self, reason: str) -> None:
-        """It is another now, or not to be reached."""
+        """Forget the coordinator: it has moved or cannot be reached."""
         if self.node is not None:
             _logger.info("the coordinator of group %s is lost: %s", self.group_id, reason)
             self.node = None
@@ -99,13 +99,15 @@ class GroupCoordinator:
 
 
 def _take_note(finding: asyncio.Task[Node]) -> None:
-    """Whoever asked may have gone, and then asyncio would tell the user that nobody looked."""
+    """Retrieve the exception: its caller may be gone, and asyncio would log it as never
+    retrieved.
+    """
     if not finding.cancelled():
         finding.exception()
 
 
 def is_passing(error: Exception) -> bool:
-    """Whether the same may succeed a little later."""
+    """Whether a retry may succeed."""
     return isinstance(error, OSError) or (
         isinstance(error, KafkaError)
         and (error.code.retriable or error.code is ErrorCode.broker_not_available)

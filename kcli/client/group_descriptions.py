@@ -1,4 +1,4 @@
-"""What is told of groups: listings, members, committed offsets.
+"""Types of results about groups: listings, members, committed offsets.
 
 Pure: values.
 """
@@ -12,12 +12,13 @@ from kserver.model import LeaderEpoch, Offset, TopicPartition
 
 CLASSIC = "Classic"
 CONSUMER = "Consumer"
-"""The types of groups of consumers: whose members agree among themselves, and KIP-848's."""
+"""The types of consumer groups: CLASSIC has client-side, CONSUMER server-side assignment (KIP-848).
+"""
 
 
 class GroupListing(NamedTuple):
-    """`type` (Classic, Consumer, Share, Streams) and `state` are None where the broker does not
-    tell.  `protocol_type` says what the members are: "consumer", "connect", or "" for a group that
+    """`type` (Classic, Consumer, Share, Streams) and `state` are None if the broker does not report
+    them. `protocol_type` is the kind of the members: "consumer", "connect", or "" for a group that
     has only committed offsets.
     """
 
@@ -28,10 +29,10 @@ class GroupListing(NamedTuple):
 
 
 class GroupMember(NamedTuple):
-    """`host` is as the broker has it, such as `/127.0.0.1`.
+    """`host` is as the broker reports it, such as `/127.0.0.1`.
 
-    Of a group by KIP-848 also: the epoch that the member is in, what it shall have, and whether it
-    speaks the new protocol (KIP-1099).
+    Only in a group by KIP-848: the member's epoch, its target assignment, and whether it uses the
+    new protocol (KIP-1099).
     """
 
     id: str
@@ -45,7 +46,7 @@ class GroupMember(NamedTuple):
 
 
 class GroupDescription(NamedTuple):
-    """`assignor` is "" while there is none; the epochs are those of a group by KIP-848."""
+    """`assignor` is "" while there is none; only a group by KIP-848 has epochs."""
 
     group: str
     type: str
@@ -59,7 +60,7 @@ class GroupDescription(NamedTuple):
 
 
 class CommittedOffset(NamedTuple):
-    """`leader_epoch` is that of the record before it, None where it was not committed."""
+    """`leader_epoch` is that of the record before the offset, None if it was not committed."""
 
     offset: Offset
     leader_epoch: LeaderEpoch | None = None

@@ -1,7 +1,7 @@
-"""GroupMetadata: who a consumer is in its group, for what commits on its behalf.
+"""GroupMetadata: a consumer's identity in its group, for commits on its behalf.
 
-`Consumer.group_metadata()` gives it, `send_offsets_to_transaction` takes it: the coordinator fences
-offsets of a member that was given another generation since (KIP-447).
+`Consumer.group_metadata()` returns it, `send_offsets_to_transaction` takes it: the coordinator
+fences offsets of a member of an earlier generation (KIP-447).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["GroupMetadata"]
 
 @dataclass(frozen=True, slots=True)
 class GroupMetadata:
-    """With the defaults it is no member's: only a group without members takes its commits.
+    """The defaults stand for no member: only a group without members accepts its commits.
 
     `generation_id` is the generation of a classic group, and the member's epoch of a group by
     KIP-848.

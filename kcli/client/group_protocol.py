@@ -1,13 +1,13 @@
-"""What the members of a classic group tell each other: Kafka's "consumer" protocol, bytes and back.
+"""Kafka's "consumer" protocol: the messages between members of a classic group, to bytes and back.
 
 Pure: bytes and values only.
 
-    Subscription   what a member wants and has; in JoinGroup, read by the group's leader
-    Assignment     what it gets; in SyncGroup, written by the leader
+    Subscription   a member's topics and owned partitions; in JoinGroup, read by the group's leader
+    Assignment     a member's partitions; in SyncGroup, written by the leader
 
-Both open with a version (2 bytes).  A version that is newer than ours has its fields after those
-that we know, and is read as ours; user data is whatever the assignor puts there
-(ConsumerProtocolSubscription.json v0-v3, ConsumerProtocolAssignment.json v0-v3).
+Both begin with a version (2 bytes). A newer version than ours has additional fields at the end, and
+is read as ours; user data is defined by the assignor (ConsumerProtocolSubscription.json v0-v3,
+ConsumerProtocolAssignment.json v0-v3).
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ _INT = struct.Struct(">i")
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """`generation` is the one in which the member was given what it owns; -1: not known."""
+    """`generation` is the one in which the member was assigned its owned partitions; -1:
+    unknown.
+    """
 
     topics: tuple[str, ...]
     owned: tuple[TopicPartition, ...] = ()
@@ -38,11 +40,11 @@ class Subscription:
     rack: str | None = None
     user_data: bytes | None = None
     instance_id: str | None = None
-    """Not among the bytes: JoinGroup tells it beside them."""
+    """Not part of the bytes: a separate field of JoinGroup."""
 
 
 def write_subscription(subscription: Subscription) -> bytes:
-    """In the newest version; a leader of any age finds there what it knows."""
+    """Encode in the newest version; leaders of any version find the fields they know."""
     return b"".join(
         (
             _SHORT.pack(SUBSCRIPTION_VERSION),
@@ -57,7 +59,7 @@ def write_subscription(subscription: Subscription) -> bytes:
 
 
 def read_subscription(data: bytes, instance_id: str | None = None) -> Subscription:
-    """ProtocolError for bytes that are none."""
+    """Decode a subscription. Raises ProtocolError if the bytes are invalid."""
     reader = Reader(data)
     version = reader.short()
     topics = tuple(reader.text() for _ in range(reader.count(2)))
@@ -73,14 +75,16 @@ def write_assignment(partitions: Iterable[TopicPartition], user_data: bytes | No
 
 
 def read_assignment(data: bytes) -> tuple[TopicPartition, ...]:
-    """ProtocolError for bytes that are none, such as those of a leader that left a member out."""
+    """Decode an assignment. Raises ProtocolError if the bytes are invalid, such as those of a
+    leader that left a member out.
+    """
     reader = Reader(data)
     reader.short()
     return reader.partitions()
 
 
 def write_partitions(partitions: Iterable[TopicPartition]) -> bytes:
-    """An array of topics, each with an array of partition numbers."""
+    """Encode an array of topics, each with an array of partition numbers."""
     topics: dict[str, list[int]] = {}
     for topic, partition in partitions:
         topics.setdefault(topic, []).append(partition)
@@ -102,7 +106,7 @@ def _bytes(data: bytes | None) -> bytes:
 
 
 class Reader:
-    """Reads what stands there, one value after the other; ProtocolError where it ends too soon."""
+    """Reads one value after the other; raises ProtocolError if the bytes end too soon."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -121,7 +125,7 @@ class Reader:
         return int.from_bytes(self._take(4), signed=True)
 
     def count(self, least_bytes: int) -> int:
-        """The length of an array whose entries take so many bytes at least."""
+        """Return the length of an array whose entries take at least `least_bytes` each."""
         count = self.number()
         if not 0 <= count * least_bytes <= len(self._data) - self._at:
             raise ProtocolError("a group member's bytes announce more than they hold")

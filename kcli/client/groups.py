@@ -5,8 +5,8 @@
             print(group.group, group.state)
 
 As with the rest of Admin, a call takes at most default.api.timeout.ms, and its result holds for
-each item either what was asked or the KafkaError that refused it.  Behind `Blocking`, go through
-`run(lambda admin: admin.groups.listings())`.
+each item either its value or the KafkaError that refused it. With `Blocking`, use `run(lambda
+admin: admin.groups.listings())`.
 
     listings         ListGroups (key 16), of every broker; listings_at, of one
     describe         ConsumerGroupDescribe (69), or DescribeGroups (15) for classic groups
@@ -56,15 +56,15 @@ DELETE_GROUPS = 42
 OFFSET_DELETE = 47
 CONSUMER_GROUP_DESCRIBE = 69
 
-# ListGroups takes states (KIP-518) and types (KIP-848) from here on.
+# First versions of ListGroups with states (KIP-518) and types (KIP-848).
 BY_STATE = 4
 BY_TYPE = 5
-# OffsetFetch takes null for all partitions from here on, and many groups (KIP-709).
+# First versions of OffsetFetch with null for all partitions, and with several groups (KIP-709).
 ALL_PARTITIONS = 2
 MANY_GROUPS = 8
-# The last versions of OffsetCommit and OffsetFetch that name topics and not their ids.
+# Last version of OffsetCommit and OffsetFetch with topic names instead of ids.
 BY_NAME = 9
-# LeaveGroup takes many members from here on (KIP-345).
+# First version of LeaveGroup with several members (KIP-345).
 MANY_MEMBERS = 3
 
 _NOT_BY_KIP_848 = frozenset({ErrorCode.group_id_not_found, ErrorCode.unsupported_version})
@@ -91,14 +91,14 @@ class Groups:
     async def listings(
         self, states: Collection[str] = (), types: Collection[str] = ()
     ) -> list[GroupListing]:
-        """The groups of all brokers, in the order in which they tell; of these states and types, or
-        all.
+        """Return the groups of all brokers, in the order of their responses; of these states and
+        types, or all.
 
-        KafkaError where a broker is too old to choose by them, or refuses.
+        Raises KafkaError if a broker is too old to filter by them, or refuses.
         """
 
         async def attempt() -> list[GroupListing]:
-            # The coordinator of some groups may have gone since: look who is there each time.
+            # Look up the brokers each time: one of them may have left since the last attempt.
             await self._cluster.refresh(())
             answers = await asyncio.gather(
                 *(
@@ -117,9 +117,10 @@ class Groups:
         return await self._cluster.retry("listGroups", self._deadline(), attempt)
 
     async def describe(self, groups: Iterable[str]) -> dict[str, GroupDescription | KafkaError]:
-        """Describes groups; of those that are not of consumers the assignments are left out, which
-        only they can read.  Brokers older than 4.0 say of a group that does not exist that it is
-        Dead."""
+        """Describe groups. Assignments are omitted unless the members are consumers, because only
+        the members can decode them. Brokers older than 4.0 describe a group that does not exist as
+        Dead.
+        """
 
         async def ask(
             peer: Peer, coordinator: Node, names: list[str]
@@ -150,8 +151,9 @@ class Groups:
         *,
         require_stable: bool = False,
     ) -> dict[str, dict[TopicPartition, CommittedOffset | KafkaError] | KafkaError]:
-        """What each group committed: of all partitions, or of those that a mapping names; what was
-        never committed is left out.  `require_stable` waits for open transactions (KIP-447).
+        """Return each group's committed offsets: of all partitions, or of those that a mapping
+        names; partitions without one are left out. `require_stable` waits for open transactions
+        (KIP-447).
         """
         if not isinstance(groups, Mapping):
             groups = dict.fromkeys(arguments.names("groups", groups))
@@ -167,7 +169,7 @@ class Groups:
     async def commit(
         self, group: str, offsets: Mapping[TopicPartition, Offset | CommittedOffset]
     ) -> dict[TopicPartition, KafkaError | None]:
-        """In the place of its members: UNKNOWN_MEMBER_ID while it has any."""
+        """Commit offsets instead of the members; UNKNOWN_MEMBER_ID while the group has any."""
         to_commit = arguments.committed(offsets)
 
         async def ask(
@@ -197,7 +199,7 @@ class Groups:
         return {partition: told.get(partition, left_out()) for partition in offsets}
 
     async def delete(self, groups: Iterable[str]) -> dict[str, KafkaError | None]:
-        """NON_EMPTY_GROUP for one that has members."""
+        """Delete groups; NON_EMPTY_GROUP for one that has members."""
 
         async def ask(
             peer: Peer, coordinator: Node, names: list[str]
@@ -211,8 +213,8 @@ class Groups:
     async def delete_offsets(
         self, group: str, partitions: Partitions
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Raises what concerns the whole group, such as GROUP_ID_NOT_FOUND; a partition whose topic
-        the group's members read is refused with GROUP_SUBSCRIBED_TO_TOPIC (KIP-496).
+        """Delete committed offsets. Raises errors of the whole group, such as GROUP_ID_NOT_FOUND;
+        partitions of subscribed topics are refused with GROUP_SUBSCRIBED_TO_TOPIC (KIP-496).
         """
 
         async def ask(
@@ -238,8 +240,9 @@ class Groups:
     async def remove_members(
         self, group: str, members: Collection[MemberToRemove] | None = None
     ) -> dict[MemberToRemove, KafkaError | None]:
-        """Removes these members of a classic group, or all there are.  Raises what concerns the
-        whole group."""
+        """Remove these members of a classic group, or all of them. Raises errors of the whole
+        group.
+        """
         if members is None:
             description = (await self.describe([group]))[group]
             if isinstance(description, KafkaError):
@@ -303,8 +306,9 @@ async def listings_at(
     states: Collection[str] = (),
     types: Collection[str] = (),
 ) -> list[GroupListing]:
-    """The groups that one broker coordinates, asked once: KafkaError where it refuses or is too old
-    to choose, OSError where it does not answer."""
+    """Return the groups that one broker coordinates, without retries. Raises KafkaError if it
+    refuses or is too old to filter, OSError if it does not respond.
+    """
     peer = await cluster.peer(broker)
     version = peer.version(LIST_GROUPS)
     if (states and version < BY_STATE) or (types and version < BY_TYPE):
@@ -328,15 +332,16 @@ async def listings_at(
 async def offsets_at(
     cluster: Cluster, broker: BrokerId, groups: Iterable[str]
 ) -> dict[str, dict[TopicPartition, CommittedOffset | KafkaError] | KafkaError]:
-    """What groups that this broker coordinates have committed, of all partitions, asked once:
-    OSError where it does not answer."""
+    """Return the committed offsets, of all partitions, of groups that this broker coordinates,
+    without retries. Raises OSError if it does not respond.
+    """
     return await _fetched(await cluster.peer(broker), dict.fromkeys(groups), False)
 
 
 async def _fetched(
     peer: Peer, wanted: Mapping[str, Partitions | None], require_stable: bool
 ) -> dict[str, dict[TopicPartition, CommittedOffset | KafkaError] | KafkaError]:
-    """What each group committed, as its coordinator tells it now."""
+    """Fetch each group's committed offsets from its coordinator."""
     version = peer.version(OFFSET_FETCH, BY_NAME)
     new = versions.request(OFFSET_FETCH, version)
     if version < ALL_PARTITIONS and None in wanted.values():
@@ -400,7 +405,9 @@ def _assigned(assignment: Any) -> tuple[TopicPartition, ...]:
 
 
 def _classic(group: Any, coordinator: Node) -> GroupDescription:
-    """ProtocolError where a group of consumers was given what they could not read."""
+    """Return the description of a classic group. Raises ProtocolError if a member of a consumer
+    group has an invalid assignment.
+    """
     is_ours = group.protocol_type in _GROUPS_OF_CONSUMERS
     return GroupDescription(
         group.group_id,
@@ -430,7 +437,7 @@ def _by_topic(partitions: Partitions) -> dict[str, list[int]]:
 
 
 def _partition_indexes(topic: Any, partitions: Partitions | None) -> list[Any] | None:
-    """For OffsetFetch; None stands for all."""
+    """Return the topics for OffsetFetch; None stands for all."""
     if partitions is None:
         return None
     of_topics = _by_topic(partitions).items()
@@ -440,7 +447,9 @@ def _partition_indexes(topic: Any, partitions: Partitions | None) -> list[Any] |
 def _committed(
     group: Any,
 ) -> dict[TopicPartition, CommittedOffset | KafkaError] | KafkaError:
-    """One group's part of an OffsetFetch answer; a refusal that may pass is that of all."""
+    """Return one group's part of an OffsetFetch response; a transient error is that of the whole
+    group.
+    """
     if getattr(group, "error_code", ErrorCode.none) != ErrorCode.none:
         return KafkaError(group.error_code)
     found: dict[TopicPartition, CommittedOffset | KafkaError] = {}
@@ -458,7 +467,7 @@ def _committed(
 
 
 def _of_partitions(answer: Any) -> dict[TopicPartition, KafkaError | None] | KafkaError:
-    """Refusals by partition; one that may pass is that of all."""
+    """Return errors by partition; a transient one is that of all partitions."""
     found = {
         TopicPartition(topic.name, one.partition_index): refusal_of(one)
         for topic in answer.topics
@@ -468,7 +477,7 @@ def _of_partitions(answer: Any) -> dict[TopicPartition, KafkaError | None] | Kaf
 
 
 def _passing(results: Iterable[object]) -> KafkaError | None:
-    """A refusal after which the request is to be sent again."""
+    """Return the first transient error, after which the request is to be retried."""
     errors = (one for one in results if isinstance(one, KafkaError))
     return next((error for error in errors if error.code in _PASSING), None)
 
@@ -476,7 +485,7 @@ def _passing(results: Iterable[object]) -> KafkaError | None:
 async def _removed_singly(
     peer: Peer, new: versions.MessageShape, group: str, members: Iterable[MemberToRemove]
 ) -> dict[MemberToRemove, KafkaError | None]:
-    """Removes them as brokers before 2.4 want it, which know no static members."""
+    """Remove members one by one, for brokers before 2.4, which have no static members."""
     return {
         one: refusal_of(await peer.call(new(group_id=group, member_id=one.id))) for one in members
     }

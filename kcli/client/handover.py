@@ -1,12 +1,13 @@
 """Handover: ends transactions that producers elsewhere left open for it.
 
     handed = await producer.hand_over_transaction()      # there, and the producer may be closed
-    async with TransactionSuccessor(config) as successor:    # here, with what `handed` says
+    async with TransactionSuccessor(config) as successor:    # here, with the contents of `handed`
         await successor.commit(handed)
 
-So one place decides on what many have written, such as the driver of a job on what its tasks wrote.
-Who initializes the transactional.id before that aborts the transaction, and it cannot be ended here
-any more: ProducerFenced.  To end one again in the same way, after no answer came, changes nothing.
+So one process decides on the records of many, such as the driver of a job on those of its tasks. A
+producer that initializes the transactional.id before that aborts the transaction, and it cannot be
+ended here any more: ProducerFenced. Ending one again in the same way, after a lost response,
+changes nothing.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class TransactionSuccessor:
     async def commit(
         self, handed: HandedOver, offsets: Offsets | None = None, group: str = ""
     ) -> None:
-        """With these offsets of a group, if there are any."""
+        """Commit the transaction, with these offsets of a group if any."""
         async with self._taken_over(handed) as transaction_manager:
             if offsets:
                 await transaction_manager.send_offsets(offsets, GroupMetadata(group))
@@ -76,7 +77,7 @@ class TransactionSuccessor:
 
 
 class _NoBatches:
-    """All were delivered before."""
+    """A sender without batches: all were delivered before the handover."""
 
     async def flush(self) -> None: ...
 

@@ -1,4 +1,4 @@
-"""The producer id and epoch under which an idempotent producer's batches are counted (KIP-98)."""
+"""Requests the producer id and epoch that identify an idempotent producer's batches (KIP-98)."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from kserver.wire import versions
 
 INIT_PRODUCER_ID = 22
 
-# No transaction, no timeout: what Java's clients send.
+# Without transactions there is no timeout; Java's clients send this value.
 _NO_TIMEOUT = datetime.timedelta(milliseconds=2**31 - 1)
 
 _logger = logging.getLogger(__name__)
 
 
 async def fetch_producer_id(cluster: Cluster) -> tuple[ProducerId, int]:
-    """A new id and its first epoch, from any broker, however long it takes.
+    """Return a new producer id and its first epoch from any broker, with retries until it succeeds.
 
-    KafkaError when the broker refuses for good.
+    Raises KafkaError if the broker refuses with an error that is not retriable.
     """
     tries = 0
     while True:

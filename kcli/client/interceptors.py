@@ -1,4 +1,4 @@
-"""Interceptors: what sees, and may change, every record that is sent or read (KIP-42).
+"""Interceptors: hooks that see, and may change, every record that is sent or read (KIP-42).
 
     class Stamp(ProducerInterceptor):
         def on_send(self, record):
@@ -6,8 +6,8 @@
 
     Producer(config, interceptors=[Stamp()])
 
-They act in their order, each on what the one before made.  One that raises is logged and passed
-over: it never stops a record.
+They run in order, each on the result of the one before. An interceptor that raises is logged and
+skipped: it never stops a record.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _logger = logging.getLogger(__name__)
 
 
 class ProducerRecord(NamedTuple):
-    """A record on its way out; key and value are what the serializers take."""
+    """A record before serialization; key and value are the serializers' input."""
 
     topic: str
     value: Any
@@ -40,21 +40,22 @@ class ProducerRecord(NamedTuple):
 
 
 class ProducerInterceptor(Protocol):
-    """Derive from it and override what is wanted."""
+    """Derive from it and override the methods needed."""
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """Before keys and values become bytes, and a partition is chosen."""
+        """Return the record, perhaps changed, before serialization and partitioning."""
         return record
 
     def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
-        """The record is delivered, or has failed: then only the topic is sure to be told, the
-        partition is -1 if none was chosen.  In the sender's loop: be quick.
+        """Note that the record was delivered or has failed. After a failure only the topic is
+        certain; the partition is -1 if none was chosen. It runs in the sender's loop, so it has to
+        be quick.
         """
 
 
 class ConsumerInterceptor(Protocol):
     def on_consume(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
-        """What `poll` is about to give; positions are past all of it."""
+        """Return the records that `poll` is about to return; positions are past all of them."""
         return records
 
 
@@ -67,7 +68,7 @@ def _safely(step: Callable[..., T], *values: object, otherwise: T) -> T:
 
 
 class Sent:
-    """A producer's interceptors, as one."""
+    """A producer's interceptors, combined into one."""
 
     def __init__(self, interceptors: Sequence[ProducerInterceptor]) -> None:
         self._interceptors = interceptors
@@ -83,7 +84,7 @@ class Sent:
 
     @contextmanager
     def telling(self, record: ProducerRecord) -> Iterator[None]:
-        """What is raised meanwhile is the record's outcome."""
+        """Report an exception raised in the block as the record's outcome."""
         try:
             yield
         except Exception as error:

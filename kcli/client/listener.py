@@ -1,4 +1,5 @@
-"""RebalanceListener: told when partitions come and go (KIP-415's onPartitionsLost included).
+"""RebalanceListener: callbacks for assigned, revoked and lost partitions (KIP-415's
+onPartitionsLost included).
 
     class Store(RebalanceListener):
         async def on_assigned(self, partitions):
@@ -6,8 +7,8 @@
                 await consumer.seek(partition, await self.offset_of(partition))
 
 It is called within `poll` and `close`: nothing is read until it returns, and it may seek, commit,
-and ask for positions.  A plain function does as well as a coroutine; with `Blocking` only that, and
-it is called in the thread that polls.
+and ask for positions. The methods may be coroutines or plain functions; with `Blocking` only plain
+functions, which are called in the thread that polls.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ _METHODS_ELSEWHERE = {
     )
     for what in ends
 }
-"""The names that other clients have: Java's, kafka-python's and aiokafka's."""
+"""Names of these methods in other clients: Java's, kafka-python's and aiokafka's."""
 
 
 class RebalanceListener:
-    """Derive from it and override what is wanted."""
+    """Derive from it and override the methods needed."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -39,13 +40,17 @@ class RebalanceListener:
             )
 
     def on_assigned(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
-        """These are this consumer's from now on, besides those it has; maybe none are new."""
+        """Handle new partitions, in addition to those assigned before; there may be none."""
         return None
 
     def on_revoked(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
-        """These will be another's: the last moment to commit offsets of them."""
+        """Handle partitions that will be another member's: the last moment to commit their
+        offsets.
+        """
         return None
 
     def on_lost(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
-        """These may be another's already: offsets of them can be committed no more."""
+        """Handle partitions that may be another member's already: their offsets cannot be committed
+        any more. Calls on_revoked by default.
+        """
         return self.on_revoked(partitions)

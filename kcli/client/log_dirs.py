@@ -1,5 +1,5 @@
-"""Log directories: DescribeLogDirs (key 35) and AlterReplicaLogDirs (key 34), of each broker asked
-about itself.
+"""Log directories: DescribeLogDirs (key 35) and AlterReplicaLogDirs (key 34), sent to the broker
+they concern.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ async def describe(
 
 
 async def describe_at(cluster: Cluster, broker: BrokerId) -> list[LogDirDescription]:
-    """Of one broker, asked once: KafkaError where it refuses, OSError where it does not answer."""
+    """Return the log directories of one broker, without retries. Raises KafkaError if it refuses,
+    OSError if it does not respond.
+    """
     peer = await cluster.peer(broker)
     new = versions.request(DESCRIBE_LOG_DIRS, peer.version(DESCRIBE_LOG_DIRS))
     answer = await peer.call(new(topics=None))

@@ -1,19 +1,18 @@
-"""One member of a classic group: where it stands, and what each answer means to it.
+"""A member of a classic group: its states, and the meaning of each error.
 
-Pure: states, tables and decisions; `membership.py` asks the coordinator.
+Pure: states, tables and decisions; `membership.py` sends the requests.
 
     UNJOINED -> PREPARING -> COMPLETING -> STABLE
-        ^           |  ^         |           |
-        |           |  +---------+-----------+   the group rebalances, or what is wanted has changed
-        +-----------+------------+-----------+   left, or no member any more
+      ^           |  ^         |           |
+      |           |  +---------+-----------+   rebalance, or the subscription has changed
+      +-----------+------------+-----------+   left, or not a member any more
 
-    PREPARING   asked to join; the coordinator waits for the others
-    COMPLETING  joined; the leader shares the partitions out
-    STABLE      they are known, and read
+    PREPARING   JoinGroup was sent; the coordinator waits for the other members
+    COMPLETING  joined; the leader assigns the partitions
+    STABLE      has its assignment, and reads
 
-A member is told from others, and from itself in other generations, by its `Identity`: what an
-answer says of another one than is held now is of the past, and dropped.  Kafka:
-AbstractCoordinator's MemberState.
+A `Generation` is a member id and a generation. An error in response to a request of another
+Generation than the present one is outdated, and ignored. Kafka: AbstractCoordinator's MemberState.
 """
 
 from __future__ import annotations
@@ -44,27 +43,27 @@ VALID_PREVIOUS_STATES: dict[ClassicMemberState, frozenset[ClassicMemberState]] =
     ClassicMemberState.COMPLETING: frozenset({ClassicMemberState.PREPARING}),
     ClassicMemberState.STABLE: frozenset({ClassicMemberState.COMPLETING}),
 }
-"""The states from which each may follow."""
+"""The states that may precede each state."""
 
 
 class MemberAction(enum.Enum):
-    """What is to be done about an answer."""
+    """Action after a response."""
 
     DONE = enum.auto()
     PAST = enum.auto()
-    """Nothing: the answer is of a generation that is over."""
+    """None: the response is of a former generation."""
     AGAIN = enum.auto()
-    """The same question after a pause."""
+    """Retry after a pause."""
     MOVED = enum.auto()
-    """The same, at another coordinator."""
+    """Retry at another coordinator."""
     REJOIN = enum.auto()
-    """The group rebalances: take part."""
+    """Rejoin: the group rebalances."""
     NEW_ID = enum.auto()
-    """Join at once with the id that was given (KIP-394)."""
+    """Join at once with the member id of the response (KIP-394)."""
     STALE = enum.auto()
-    """Not in this generation any more: what is owned is lost; join under the same id."""
+    """Not in this generation any more: owned partitions are lost; join under the same id."""
     UNKNOWN = enum.auto()
-    """No member any more: what is owned is lost; join as a new one."""
+    """Not a member any more: owned partitions are lost; join as a new member."""
     FATAL = enum.auto()
 
 
@@ -88,10 +87,11 @@ MEANINGS: dict[int, dict[ErrorCode, MemberAction]] = {
         ErrorCode.unstable_offset_commit: MemberAction.AGAIN,
     },
 }
-"""What is not named is fatal: authorization, FENCED_INSTANCE_ID, GROUP_MAX_SIZE_REACHED,
-INCONSISTENT_GROUP_PROTOCOL, INVALID_SESSION_TIMEOUT, ..."""
+"""All other errors are fatal: authorization, FENCED_INSTANCE_ID, GROUP_MAX_SIZE_REACHED,
+INCONSISTENT_GROUP_PROTOCOL, INVALID_SESSION_TIMEOUT, ...
+"""
 
-# Said of one member: of the past where another one is held by now.
+# Errors about a member's identity: outdated if the identity has changed since the request.
 _OF_IDENTITY = frozenset(
     {
         ErrorCode.unknown_member_id,
@@ -108,8 +108,8 @@ class Generation(NamedTuple):
 
 
 class ClassicMemberCore:
-    """`rejoin` is why the group is to be joined (again), None where it need not be; `is_lost` that
-    what is owned is so no more, until `lost_is_told`.
+    """`rejoin` is the reason to (re)join the group, or None. `is_lost` means that owned partitions
+    were lost and the reader has yet to lose them, until `lost_is_told`.
     """
 
     def __init__(self, instance_id: str | None = None) -> None:
@@ -120,7 +120,7 @@ class ClassicMemberCore:
         self.is_lost = False
 
     def check(self) -> None:
-        """What always holds."""
+        """Assert the invariants."""
         has_generation = self.identity.generation != NO_GENERATION
         assert has_generation or self.state in (
             ClassicMemberState.UNJOINED,
@@ -132,20 +132,22 @@ class ClassicMemberCore:
 
     @property
     def beats(self) -> bool:
-        """Whether the coordinator is told that it is there."""
+        """Whether heartbeats are to be sent."""
         return self.state in (ClassicMemberState.COMPLETING, ClassicMemberState.STABLE)
 
     def request_rejoin(self, reason: str) -> None:
-        """`reason` is what the coordinator is told (KIP-800)."""
+        """Request a rejoin; `reason` is sent to the coordinator (KIP-800)."""
         if self.rejoin is None:
             self.rejoin = reason
 
     def prepare(self) -> None:
-        """It asks to join."""
+        """Note that JoinGroup is sent."""
         self._turn(ClassicMemberState.PREPARING)
 
     def answered(self, api_key: int, code: ErrorCode, asked: Generation) -> MemberAction:
-        """What an answer to what was asked as `asked` calls for; KafkaError for what is fatal."""
+        """Return the action after a response to a request sent as `asked`; raises KafkaError if it
+        is fatal.
+        """
         if code in _OF_IDENTITY and asked != self.identity:
             return MemberAction.PAST
         means = MEANINGS[api_key].get(code, MemberAction.FATAL)
@@ -175,7 +177,7 @@ class ClassicMemberCore:
         self._turn(ClassicMemberState.STABLE)
 
     def reset(self, reason: str, *, keep_id: bool = False) -> None:
-        """No member of this generation any more."""
+        """Leave this generation; owned partitions are lost."""
         if self.identity.generation != NO_GENERATION:
             self.is_lost = True
         self.identity = Generation(NO_GENERATION, self.identity.member_id if keep_id else "")

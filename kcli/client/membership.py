@@ -1,16 +1,17 @@
-"""Membership: a consumer's part in a classic group; it joins, syncs, beats, leaves.
+"""Membership: a consumer's membership in a classic group: JoinGroup, SyncGroup, Heartbeat,
+LeaveGroup.
 
-What a member does with its partitions happens within the reader's `poll`, as with Java's client:
-only there are they taken from it or given to it, and what listens to that is called.  The requests
-themselves, and heartbeats, go on beside it.  So between two polls nothing changes under the reader;
-one that does not poll for max.poll.interval.ms leaves the group, and learns at its next poll that
-it has lost what it had.
+As in Java's client, partitions are assigned and revoked, and listeners called, only within the
+reader's `poll`. The requests themselves, and heartbeats, run in the background. So between two
+polls nothing changes for the reader. A member that does not poll for max.poll.interval.ms leaves
+the group, and at its next poll its partitions are lost.
 
-    eager         before it joins, a member gives everything back; nobody reads until all have
-    cooperative   it keeps what it has, reads on, and gives up only what moves to another; that one
-                  gets it in a rebalance that follows (KIP-429)
+    eager         before it joins, a member revokes all its partitions; no member reads until all
+                  have joined
+    cooperative   it keeps its partitions, reads on, and revokes only those that move to another
+                  member, which gets them in a following rebalance (KIP-429)
 
-States and the meaning of answers: `member.py`.  Kafka: ConsumerCoordinator, AbstractCoordinator.
+States and the meaning of errors: `member.py`. Kafka: ConsumerCoordinator, AbstractCoordinator.
 """
 
 from __future__ import annotations
@@ -50,9 +51,9 @@ from kcli.client.member import (
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.model import TopicPartition
 
-# LeaveGroup takes many members from here on, static ones too (KIP-345).
+# First version of LeaveGroup with several members, static ones too (KIP-345).
 LEAVE_MANY = 3
-# How much longer than the rebalance itself its answer may take.
+# How much longer than the rebalance itself its response may take.
 GRACE_MS = 5000
 LEAVE_WITHIN_S = 5.0
 SETTLE_WITHIN_S = 5.0
@@ -63,35 +64,37 @@ _logger = logging.getLogger(__name__)
 
 
 class Owner(Protocol):
-    """Whose partitions they are: what happens to them in the reader's poll."""
+    """The consumer that owns the partitions: their changes within the reader's poll."""
 
     def owned(self) -> tuple[TopicPartition, ...]:
-        """What was given last."""
+        """Return the partitions assigned last."""
 
     def settle(self) -> asyncio.Task[None] | None:
-        """Commit what was read, before others get it; None where there is nothing to commit."""
+        """Commit positions before others get the partitions; None if there is nothing to commit."""
 
     async def assign(self, partitions: Sequence[TopicPartition]) -> None:
-        """Read exactly these; those that stay are read on."""
+        """Read exactly these partitions; those assigned before keep their positions."""
 
     async def revoke(self, partitions: Collection[TopicPartition]) -> None:
-        """Give these up in good order."""
+        """Revoke these partitions; their offsets can still be committed."""
 
     async def lose(self, partitions: Collection[TopicPartition]) -> None:
-        """These may be others' by now."""
+        """Lose these partitions, which others may own by now."""
 
 
 class Settling:
-    """The commit of what was read before it is given up, over as many polls as it takes."""
+    """The commit of positions before partitions are revoked, over as many polls as it takes."""
 
     def __init__(self, owner: Owner, wake: Callable[[], object]) -> None:
         self._owner = owner
         self._wake = wake
         self.task: asyncio.Task[None] | None = None
-        """While it is under way."""
+        """The commit while it is under way."""
 
     def is_done(self) -> bool:
-        """Whether what was read is committed, as far as that can be; begun by the first call."""
+        """Return whether positions are committed as far as possible; the first call begins the
+        commit.
+        """
         if self.task is None:
             self.task = self._owner.settle()
             if self.task is None:
@@ -104,7 +107,7 @@ class Settling:
 
 
 class JoinedGroup(NamedTuple):
-    """What a rebalance has led to."""
+    """The outcome of a rebalance."""
 
     identity: Generation
     assignor: Assignor
@@ -133,14 +136,15 @@ class Membership:
         self._loop = asyncio.get_running_loop()
         self._member = ClassicMemberCore(config.group_instance_id)
         self._assigned_as = self._member.identity
-        """The identity that what is owned was assigned to: once the member is lost, or has joined
-        anew between two polls, the coordinator fences what is committed by it."""
+        """The generation that owned partitions were assigned in. Once the member is lost, or has
+        joined again between two polls, the coordinator fences commits with it.
+        """
         self._topics: tuple[str, ...] = ()
-        """What was subscribed to when it joined last."""
+        """The subscribed topics at the last join."""
         self._group_topics: list[str] = []
         self._shared_out: dict[str, int] | None = None
-        """What a leader has shared out: what the whole group subscribes to, and how many partitions
-        that had."""
+        """Partition counts of all topics of the group at the last assignment; None unless leader.
+        """
         self._settling = Settling(owner, wake)
         self._joining: asyncio.Task[JoinedGroup | None] | None = None
         self._beating: asyncio.Task[None] | None = None
@@ -149,7 +153,7 @@ class Membership:
         self._polled_at = self._heard_at = self._loop.time()
         self._failure: KafkaError | None = None
 
-    # Who it is
+    # Identity
 
     def metadata(self) -> GroupMetadata:
         return self._told_as(self._assigned_as)
@@ -158,7 +162,7 @@ class Membership:
         return GroupMetadata(self._coordinator.group_id, *identity, self._config.group_instance_id)
 
     def looking_up_as(self) -> GroupMetadata:
-        """Nobody's identity: a member in a rebalance may ask, too."""
+        """Return the identity to fetch offsets as: none, so that it works during a rebalance."""
         return GroupMetadata(self._coordinator.group_id)
 
     def committing_as(self) -> GroupMetadata:
@@ -179,7 +183,9 @@ class Membership:
     # In the reader's poll
 
     def polling(self, now: bool) -> None:
-        """Whether the reader waits in poll from now on: then it is not late."""
+        """Note that the reader is inside or outside of poll; inside it, max.poll.interval.ms does
+        not apply.
+        """
         self._is_polling = now
         self._polled_at = self._loop.time()
 
@@ -187,9 +193,9 @@ class Membership:
         self._member.request_rejoin(reason)
 
     async def poll(self) -> bool:
-        """Go on with what there is to do; whether what is owned may be read meanwhile.
+        """Join, revoke or assign as needed; return whether owned partitions may be read meanwhile.
 
-        KafkaError for what keeps it out of the group, and whatever a listener raises.
+        Raises KafkaError if the member cannot be in the group, and any error of a listener.
         """
         member = self._member
         if self._failure is not None:
@@ -228,7 +234,7 @@ class Membership:
             self._member.request_rejoin("cached metadata has changed")
 
     async def _gave_back(self, topics: tuple[str, ...]) -> bool:
-        """What is to be given up before joining."""
+        """Revoke the partitions that have to be before joining; return whether there were any."""
         owned = self._owner.owned()
         revoked = [p for p in owned if not self._cooperative or p.topic not in topics]
         if revoked:
@@ -246,7 +252,7 @@ class Membership:
             self._beating = self._loop.create_task(self._keep_beating())
 
     async def _complete(self, joined: JoinedGroup) -> None:
-        """Take over what the leader has given."""
+        """Apply the assignment of a rebalance."""
         self._assigned_as = joined.identity
         partitions = sorted(read_assignment(joined.assignment))
         if not {p.topic for p in partitions} <= set(self._topics):
@@ -270,7 +276,7 @@ class Membership:
     async def _join(
         self, topics: tuple[str, ...], owned: tuple[TopicPartition, ...]
     ) -> JoinedGroup | None:
-        """Until the group is stable with it; None where it was reset meanwhile."""
+        """Join until the group is stable; return None if the member was reset meanwhile."""
         tries = 0
         while True:
             try:
@@ -323,7 +329,7 @@ class Membership:
         if means is not MemberAction.DONE:
             return means, None
         if member.state is not ClassicMemberState.PREPARING:
-            return MemberAction.PAST, None  # it was reset meanwhile, after a commit say
+            return MemberAction.PAST, None  # it was reset meanwhile, for example after a commit
         kind = getattr(answer, "protocol_type", None) or PROTOCOL_TYPE
         assignor = self._assignors.get(answer.protocol_name or "")
         if kind != PROTOCOL_TYPE or assignor is None:
@@ -379,7 +385,7 @@ class Membership:
         return means, JoinedGroup(asked, assignor, synced.assignment)
 
     async def _share_out(self, answer: Any, assignor: Assignor) -> list[tuple[str, bytes]]:
-        """The leader's part."""
+        """Assign the partitions, as the leader of the group."""
         members = {
             m.member_id: read_subscription(m.metadata, getattr(m, "group_instance_id", None))
             for m in answer.members
@@ -389,7 +395,7 @@ class Membership:
         counts = self._consumer_metadata.counts(self._group_topics)
         self._shared_out = counts
         if getattr(answer, "skip_assignment", False):
-            # A static leader that came back: what was shared out still holds (KIP-814).
+            # A static leader rejoined: the present assignment still holds (KIP-814).
             return []
         plan = assignor.assign(counts, members)
         return [(member, write_assignment(plan.get(member, ()))) for member in members]
@@ -461,19 +467,19 @@ class Membership:
     # Leaving
 
     async def close(self, reason: str) -> None:
-        """Leave the group; what it owned is no concern of this."""
+        """Leave the group; owned partitions are revoked by the caller."""
         under_way = (self._joining, self._beating, self._settling.task)
         tasks = [task for task in under_way if task is not None]
         for task in tasks:
             task.cancel()
-        # What they may have failed with is of no more metadata.
+        # Ignore their errors: the member leaves anyway.
         await asyncio.gather(*tasks, return_exceptions=True)
         self._joining = self._beating = self._settling.task = None
         await self._leave(reason)
         self._member.lost_is_told()
 
     async def _leave(self, reason: str) -> None:
-        """A static member only falls silent: it may come back within its session."""
+        """Send LeaveGroup, except for a static member: it may return within its session."""
         member = self._member
         member_id = member.identity.member_id
         member.reset(reason)

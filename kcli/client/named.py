@@ -1,4 +1,4 @@
-"""What a setting names: one of Kafka's classes that has its like here, or Python code of one's own.
+"""Loads the code that a config names: an equivalent of one of Kafka's classes, or Python code.
 
 value.serializer=org.apache.kafka.common.serialization.StringSerializer
 value.deserializer=json.loads
@@ -15,10 +15,10 @@ from kserver.errors import ConfigError
 
 
 def named(key: str, name: str, known: Mapping[str, Any]) -> Any:
-    """What `known` has for the class, with its package or without; else what is found as
-    package.module.name.  Of a class it is an instance.
+    """Return the entry of `known` for the class, with its package or without; else the object at
+    package.module.name. A class is instantiated.
 
-    ConfigError when there is no such thing.
+    Raises ConfigError if there is no such object.
     """
     ours = {full: full for full in known} | {full.rpartition(".")[2]: full for full in known}
     module, _, attribute = name.replace(":", ".").rpartition(".")

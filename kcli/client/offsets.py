@@ -1,7 +1,7 @@
-"""Offsets by time, and where logs are made to begin: each partition is asked at its leader.
+"""Offsets by time, and deletion of records: requests to each partition's leader.
 
 list_offsets     ListOffsets (key 2), shared by the admin client and the consumer
-list_at          the same at one leader, once
+list_at          the same at one leader, without retries
 delete_records   DeleteRecords (key 21)
 """
 
@@ -29,7 +29,7 @@ MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 
-# The first version that knows a spec: KIP-734, KIP-405, KIP-1005.
+# First version of ListOffsets with each spec: KIP-734, KIP-405, KIP-1005.
 _SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 
 READ_UNCOMMITTED = 0
@@ -39,7 +39,7 @@ ISOLATIONS = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMI
 
 
 class ListedOffset(NamedTuple):
-    """`offset` is -1 where no record matches; `timestamp` -1 where none was asked for."""
+    """`offset` is -1 if no record matches; `timestamp` is -1 if the spec was not a time."""
 
     offset: Offset
     timestamp: int
@@ -47,7 +47,7 @@ class ListedOffset(NamedTuple):
 
 
 def left_out() -> KafkaError:
-    """The refusal of an item that an answer should have told of."""
+    """Return the error of an item that is missing in a response."""
     return KafkaError(ErrorCode.unknown_server_error, "the broker left this out")
 
 
@@ -58,8 +58,8 @@ async def list_offsets(
     *,
     isolation: int = READ_UNCOMMITTED,
 ) -> dict[TopicPartition, ListedOffset | KafkaError]:
-    """The offset that each spec stands for: LATEST, EARLIEST, ..., or a time in epoch ms, which
-    stands for the first record that is not older.
+    """Return the offset of each spec: LATEST, EARLIEST, ..., or a time in epoch ms for the first
+    record that is not older.
     """
     return await of_leaders(
         cluster,
@@ -73,7 +73,7 @@ async def list_offsets(
 async def delete_records(
     cluster: Cluster, offsets: Mapping[TopicPartition, Offset], deadline: float, timeout: timedelta
 ) -> dict[TopicPartition, Offset | KafkaError]:
-    """Delete the records before these offsets (-1: all); where each log begins afterwards."""
+    """Delete the records before these offsets (-1: all) and return the new log start offsets."""
     return await of_leaders(
         cluster,
         "deleteRecords",
@@ -92,9 +92,9 @@ async def of_leaders(
         [BrokerId, Mapping[TopicPartition, int]], Awaitable[dict[TopicPartition, T | KafkaError]]
     ],
 ) -> dict[TopicPartition, T | KafkaError]:
-    """Ask each leader about its partitions.
+    """Send a request to each leader about its partitions.
 
-    A partition that does not exist is refused at once; one whose leader is moving is tried until
+    A partition that does not exist is refused at once; one whose leader is moving is retried until
     the deadline.
     """
     found: dict[TopicPartition, T | KafkaError] = {}
@@ -147,7 +147,7 @@ async def of_leaders(
 
 
 def _settles(error: KafkaError) -> bool:
-    """Whether asking again would not help: also an unknown topic stays unknown."""
+    """Whether retries would not help; an unknown topic counts as permanent too."""
     return not error.code.retriable or error.code == ErrorCode.unknown_topic_or_partition
 
 
@@ -158,7 +158,9 @@ async def list_at(
     *,
     isolation: int = READ_UNCOMMITTED,
 ) -> dict[TopicPartition, ListedOffset | KafkaError]:
-    """The same of the partitions of one leader, asked once: OSError where it does not answer."""
+    """List offsets of one leader's partitions, without retries. Raises OSError if it does not
+    respond.
+    """
     peer = await cluster.peer(leader)
     version = peer.version(LIST_OFFSETS)
     new = versions.request(LIST_OFFSETS, version)

@@ -1,9 +1,9 @@
-"""The names that Kafka 0.8 had for what its clients are told today.
+"""Names of client configs in Kafka 0.8, and their present equivalents.
 
 Pure: tables; texts in, texts and warnings out.
 
-Such a name is taken, with a warning that says what it is called now; where today's name is given
-too, that one holds.  What 0.8 counted in other units, or left to ZooKeeper, does nothing.
+An old name is accepted with a warning that has its present name; if the present name is set too, it
+wins. Configs that 0.8 counted in other units, or kept in ZooKeeper, are ignored.
 
 Source: the configuration of Kafka 0.8.2's documentation, for the Scala clients and for the first
 releases of Java's producer.
@@ -19,14 +19,14 @@ _SAME: Mapping[str, str] = MappingProxyType({})
 
 
 class CurrentName(NamedTuple):
-    """Today's keys, and what became of those values that are written otherwise."""
+    """Present keys, and new spellings of values."""
 
     keys: tuple[str, ...]
     values: Mapping[str, str] = _SAME
 
 
 class Gone(NamedTuple):
-    """No key of today means the same; what to do instead."""
+    """No present key has the same meaning; `instead` is the alternative."""
 
     instead: str
 
@@ -91,18 +91,18 @@ OLD_VALUES: Mapping[tuple[str, str], str] = {
     ("auto.offset.reset", "smallest"): "earliest",
     ("auto.offset.reset", "largest"): "latest",
 }
-"""Keys that kept their names while some of their values did not."""
+"""Renamed values of keys that kept their names."""
 
 
 def modern(given: Mapping[str, str], names: Names) -> tuple[dict[str, str], list[str]]:
-    """The same settings under the names of today, and a warning for each that was renamed."""
+    """Return the configs under present names, and a warning for each renamed or ignored one."""
     now = {key: OLD_VALUES.get((key, value), value) for key, value in given.items()}
     warnings = [
         f"{key}={given[key]} is a value of Kafka 0.8; use {key}={value}"
         for key, value in now.items()
         if value != given[key]
     ]
-    # In the table's order: of two old names for one thing the first holds.
+    # In the table's order: of two old names for one key the first wins.
     for old, meaning in names.items():
         if old not in now:
             continue

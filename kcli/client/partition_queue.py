@@ -1,4 +1,4 @@
-"""PartitionQueue: the way to one partition, and what keeps its records in order and written once.
+"""PartitionQueue: a partition's batches; keeps records in order and written exactly once.
 
 Pure: no I/O, no await; times are values.
 
@@ -9,28 +9,29 @@ Pure: no I/O, no await; times are values.
 Java's clients have these parts in RecordAccumulator and TransactionManager.
 
 Order and idempotence (KIP-98, KIP-360):
-1. A batch gets its sequence when it is first taken and keeps it; what is put back goes before
-   everything younger.
-2. While a batch is tried again, everything younger waits: what becomes of it tells what became of
-   the rest.
+1. A batch gets its sequence when it is first taken and keeps it; a batch that is put back goes
+   before all younger ones.
+2. While a batch is retried, all younger ones wait: its outcome also decides on theirs.
 3. When a batch with a sequence fails for good, or the broker does not know the sequence before it,
-   the queue is `broken`: nothing new is taken until nothing is in flight, then its epoch rises and
-   what waits is numbered from 0 again.  Epochs count for each partition alone: other queues go on.
-4. A batch whose answer was lost is `doubtful`: it may have been appended, and under new numbers it
-   would be once more.  So before a new epoch begins it is tried again under the old ones.
-5. A broker that restarted remembers a producer's last batch alone, and refuses an older one as out
-   of order although it has it.  After such a refusal the queue is `probing`: the youngest in doubt
-   is tried first.  If the broker has that one, it has all before it; if not, the next older one is
-   tried.  (Java's clients write these twice.)
-6. That holds as long as sequences have no gaps.  A broker that forgot a producer takes any sequence
-   for a first one; so a queue does not probe in an epoch where a batch was refused with others in
-   flight behind it, and stops to when the connection or the leader changes.  Then 5 is left out:
-   better twice than never.
-7. In a transaction the coordinator alone gives epochs (KIP-360, KIP-890): a queue that would start
-   over is `lost`, and with it the transaction, until `restart`.
-8. For the same reason as 6 everything waits for the first batch of an epoch: were it refused, a
-   broker that does not know the producer would take the second for the first.  (Java's clients
-   write these out of order.)
+   the queue is `broken`: no batch is taken until none is in flight. Then its epoch is bumped and
+   waiting batches are numbered from 0 again. Epochs are per partition: other queues are not
+   affected.
+4. A batch whose response was lost is `doubtful`: it may have been appended, and under a new
+   sequence it would be appended twice. So before a new epoch begins it is retried under the old
+   one.
+5. A broker that restarted remembers only a producer's last batch, and refuses an older one as out
+   of order although it has it. After such a refusal the queue is `probing`: the youngest doubtful
+   batch is tried first. If the broker has that one, it has all before it; if not, the next older
+   one is tried. (Java's clients write these twice.)
+6. That holds as long as sequences have no gaps. A broker that forgot a producer takes any sequence
+   for a first one. So a queue does not probe in an epoch where a batch was refused with others in
+   flight behind it, and stops probing when the connection or the leader changes. Then 5 is skipped:
+   duplicates are better than losses.
+7. In a transaction only the coordinator bumps epochs (KIP-360, KIP-890): a queue that would start a
+   new epoch is `lost`, and with it the transaction, until `restart`.
+8. For the same reason as 6 all batches wait for the first one of an epoch: if it were refused, a
+   broker that does not know the producer would take the second for the first. (Java's clients write
+   these out of order.)
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ IN_FLIGHT_PER_LANE = 5
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record went; the offset is -1 with acks=0, and where only an earlier try, whose
-    answer was lost, could have told it.
+    """Position of a record; the offset is -1 with acks=0, and if only an earlier attempt, whose
+    response was lost, could have returned it.
     """
 
     topic: str
@@ -66,7 +67,7 @@ OnDelivery: TypeAlias = Callable[[Exception | None, RecordMetadata | None], obje
 class Delivered(NamedTuple):
     """The outcome of one batch: `records` are (timestamp, key, value, headers) as they were sent.
 
-    The first has `offset`, the next one more, and so on; -1 where the broker did not say.
+    The first record has `offset`, the next one more, and so on; -1 if the broker did not return it.
     """
 
     topic: str
@@ -82,8 +83,8 @@ OnBatch: TypeAlias = Callable[[Delivered], object]
 
 @dataclass(slots=True)
 class Rules:
-    """What all queues of a producer share.  The identity is the one that queues start with, and
-    take when their epochs are used up; the sender fetches it.
+    """Configuration and identity shared by all queues of a producer. Queues start with this
+    producer id and epoch, and take it again when their epochs are used up; the sender fetches it.
     """
 
     idempotent: bool = True
@@ -92,14 +93,14 @@ class Rules:
     producer_epoch: int = -1
     transactional: bool = False
     implicit: bool = False
-    """Producing to a partition takes it into the transaction (transaction.version 2)."""
+    """Whether producing to a partition adds it to the transaction (transaction.version 2)."""
 
 
 class ProducerBatch:
     """Records of one partition on their way; `size` estimates their bytes.
 
-    `number` orders the batches of a queue; `encoded` is kept from try to try.  `finished` is set
-    when the outcome was told, which for one in flight may be before its answer.
+    `number` orders the batches of a queue; `encoded` is kept between attempts. `finished` is set
+    when the outcome was reported, which for a batch in flight may be before its response.
     """
 
     __slots__ = (
@@ -136,7 +137,9 @@ class ProducerBatch:
     def deliver(
         self, error: Exception | None, offset: Offset, append_time: int
     ) -> Iterator[tuple[OnDelivery, Exception | None, RecordMetadata | None]]:
-        """The calls that tell each record's outcome; an `append_time` of -1 leaves the records'."""
+        """Yield the callback of each record with its outcome; an `append_time` of -1 keeps the
+        records' timestamps.
+        """
         topic, partition = self.queue.partition
         for index, on_delivery in self.deliveries:
             if error is not None:
@@ -148,9 +151,10 @@ class ProducerBatch:
 
 
 class PartitionQueue:
-    """`leader` is where its batches go, None while unknown; `not_before` holds it back after a
-    failure; `due`: the open batch may be taken too; `queued`: the sender has it in a list of those
-    that may have something to send; `held`: its partition is not in the transaction so far.
+    """`leader` is the broker to send to, None while unknown; `not_before` holds the queue back
+    after a failure; `due`: the open batch may be taken too; `queued`: the sender has the queue in a
+    list of those that may have something to send; `held`: its partition is not in the transaction
+    so far.
     """
 
     __slots__ = (
@@ -191,23 +195,23 @@ class PartitionQueue:
         self._gaps = False
 
     def lead(self, leader: BrokerId | None) -> None:
-        """Note which broker leads the partition now."""
+        """Set the leader of the partition."""
         if self.leader != leader:
             self.leader = leader
             self._probing = False
 
     def connected(self) -> None:
-        """There is a new connection to the leader."""
+        """Note a new connection to the leader."""
         self._probing = False
 
     # Out
 
     def sendable(self, now: float) -> ProducerBatch | None:
-        """The batch to take next, None when none may go now."""
+        """Return the batch to take next, or None if none may be sent now."""
         if self.held or self.not_before > now:
             return None
         if self.broken:
-            # Not mended yet: something is in flight, or in doubt.
+            # Not repaired yet: a batch is in flight or doubtful.
             return None if self.in_flight else self._next_in_doubt()
         if self.waiting:
             batch = self.waiting[0]
@@ -218,7 +222,7 @@ class PartitionQueue:
         return None if self.in_flight and self._must_wait(batch) else batch
 
     def _must_wait(self, batch: ProducerBatch) -> bool:
-        """Whether something in flight has to be settled first."""
+        """Whether a batch in flight has to be settled first."""
         if self._rules.max_in_flight == 1:
             return True
         if not self._rules.idempotent:
@@ -229,7 +233,7 @@ class PartitionQueue:
         return any((tried or b.attempts) and b.number <= batch.number for b in self.in_flight)
 
     def take(self, batch: ProducerBatch) -> None:
-        """One that waits is in flight now; the first time it gets its sequence."""
+        """Move a waiting batch in flight; the first time it gets its sequence."""
         self.waiting.remove(batch)
         if self._rules.idempotent and batch.base_sequence < 0:
             if self.producer_id == NO_PRODUCER_ID:
@@ -246,9 +250,9 @@ class PartitionQueue:
     # Back
 
     def put_back(self, batch: ProducerBatch, not_before: float, *, doubtful: bool) -> None:
-        """It is in flight no more and shall be tried again, not before the given time.
+        """Put a batch in flight back to be retried, not before the given time.
 
-        `doubtful`: whether it may have been appended, by this try or one before.
+        `doubtful`: whether it may have been appended, by this attempt or an earlier one.
         """
         batch.doubtful = doubtful
         if not doubtful:
@@ -260,13 +264,13 @@ class PartitionQueue:
         self._mend()
 
     def out_of_order(self, batch: ProducerBatch, not_before: float) -> None:
-        """The broker refused its sequence: as `put_back`; if nothing older is on its way, the queue
+        """Put a batch back whose sequence the broker refused. If no older one is pending, the queue
         is broken.
         """
         if not any(b.number < batch.number for b in (*self.in_flight, *self.waiting)):
             self.broken = True
             self._probing = not self._gaps
-        # The youngest that was appended is the one a broker always remembers.
+        # Brokers always remember the youngest batch that was appended.
         younger = any(
             b.number > batch.number and (b.doubtful or b in self.in_flight)
             for b in (*self.in_flight, *self.waiting)
@@ -274,7 +278,7 @@ class PartitionQueue:
         self.put_back(batch, not_before, doubtful=batch.doubtful and younger and self._probing)
 
     def replace(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
-        """It was too large for the broker: its parts wait in its place, with its sequences."""
+        """Replace a batch that was too large for the broker by its parts, with its sequences."""
         self._refused(batch)
         self.in_flight.remove(batch)
         for part in reversed(parts):
@@ -282,16 +286,16 @@ class PartitionQueue:
         self._mend()
 
     def _insert(self, batch: ProducerBatch) -> None:
-        """Before all that is not older."""
+        """Insert a batch before all that are not older."""
         at = 0
         while at < len(self.waiting) and self.waiting[at].number < batch.number:
             at += 1
         self.waiting.insert(at, batch)
 
     def answered(self, batch: ProducerBatch, *, appended: bool | None) -> list[ProducerBatch]:
-        """It is in flight no more and will not be tried again; None: nobody knows.
+        """Remove a batch in flight that will not be retried; `appended` None means unknown.
 
-        Returns older ones that are thereby known to be appended, and wait no more.
+        Returns older ones that are thereby known to be appended, and are removed too.
         """
         self.in_flight.remove(batch)
         older: list[ProducerBatch] = []
@@ -302,18 +306,18 @@ class PartitionQueue:
         elif self._probing and batch.doubtful:
             older = [b for b in self.waiting if b.number < batch.number]
             if not all(b.doubtful for b in older):
-                # One that is known not to be there was passed over: sequences prove nothing here.
+                # A batch known not to be appended was skipped: sequences prove nothing here.
                 older = []
             for known in older:
                 self.waiting.remove(known)
         self._mend()
         if not self.in_flight and (not self.waiting or self.waiting[0].base_sequence < 0):
-            # All that had a sequence is settled: the broker's next is ours.
+            # All batches with a sequence are settled: the broker expects our next one.
             self._gaps = False
         return older
 
     def give_up(self, batch: ProducerBatch) -> None:
-        """It is not tried any more.  One in flight stays so until its answer."""
+        """Give up a batch. One in flight stays so until its response."""
         if batch in self.waiting:
             self.waiting.remove(batch)
             if batch.base_sequence >= 0:
@@ -321,13 +325,13 @@ class PartitionQueue:
             self._mend()
 
     def _refused(self, batch: ProducerBatch) -> None:
-        """What is in flight behind it has a gap before it now."""
+        """Note that batches in flight behind a refused one have a gap before them now."""
         if any(b.number > batch.number for b in self.in_flight):
             self._gaps = True
 
     def _next_in_doubt(self) -> ProducerBatch | None:
-        """What to try before a new epoch may begin.  What follows on one that is known not to be
-        appended is not in doubt.
+        """Return the doubtful batch to try before a new epoch may begin. A batch after one that is
+        known not to be appended is not doubtful.
         """
         if self._probing:
             return next((batch for batch in reversed(self.waiting) if batch.doubtful), None)
@@ -338,11 +342,11 @@ class PartitionQueue:
 
     @property
     def lost(self) -> bool:
-        """Only a new epoch would help, and the transaction's end alone brings one."""
+        """Whether only a new epoch would help, which only the transaction's end brings."""
         return self._rules.transactional and self._is_stuck()
 
     def restart(self) -> None:
-        """There is a new producer id or epoch, and nothing here has a sequence of the old one."""
+        """Start over with a new producer id or epoch; no batch has a sequence of the old one."""
         assert not self.in_flight
         assert not self.waiting
         self.broken = self._probing = self._gaps = False
@@ -350,7 +354,7 @@ class PartitionQueue:
         self._next_sequence = 0
 
     def _mend(self) -> None:
-        """A broken queue with nothing in flight and nothing in doubt starts over in a new epoch."""
+        """Start a new epoch in a broken queue without batches in flight or in doubt."""
         if self._rules.transactional or not self._is_stuck():
             return
         self.broken = self._probing = self._gaps = False

@@ -1,14 +1,13 @@
-"""Which partition a record goes to.
+"""Partitioner: chooses the partition of a record.
 
 Pure: keys and counts in, numbers out.
 
-A record with a key goes where Java's clients send it: murmur2 of the key, its sign bit cleared,
-modulo the number of partitions (Kafka: BuiltInPartitioner, Utils.murmur2).  Records without a key
-stay with one partition for a batch's worth of bytes and then move on (KIP-794); that choice is the
-accumulator's, which knows the batches.
+A record with a key goes to the same partition as with Java's clients: murmur2 of the key, its sign
+bit cleared, modulo the number of partitions (Kafka: BuiltInPartitioner, Utils.murmur2). Records
+without a key stay with one partition for a batch's worth of bytes and then switch (KIP-794); that
+choice is the accumulator's, which has the batches.
 
-partitioner.class puts another rule in the place of both: one of Kafka's by its Java name, or a
-function of one's own:
+partitioner.class replaces both rules: by one of Kafka's by its Java name, or by a function:
 
     def by_customer(topic, key, partitions, available):
         return int(key.split(b"-")[0]) % partitions
@@ -26,12 +25,12 @@ _SEED = 0x9747B28C
 _MULTIPLIER = 0x5BD1E995
 _MASK = 0xFFFFFFFF
 
-# Keys repeat; a key met before costs a look-up, a new one a microsecond for every 8 bytes.
+# Keys repeat; a known key costs a look-up, a new one a microsecond for every 8 bytes.
 _REMEMBERED_KEYS = 1 << 15
 
 
 def murmur2(data: bytes) -> int:
-    """The 32-bit hash, unsigned."""
+    """Return the 32-bit hash, unsigned."""
     size = len(data)
     words = size // 4
     hash = _SEED ^ size
@@ -51,8 +50,8 @@ def partition_for_key(key: bytes, partitions: int) -> int:
 
 
 class Partitioner(Protocol):
-    """`partitions` is how many the topic has, `available` holds those that have a leader, or all
-    while none has.  None leaves the record to the partition that those without keys go to now.
+    """`partitions` is the topic's partition count, `available` holds those with a leader, or all
+    while none has one. None leaves the record to the present partition of records without keys.
     """
 
     def __call__(
@@ -61,7 +60,7 @@ class Partitioner(Protocol):
 
 
 class RoundRobinPartitioner:
-    """One after the other, whatever the key."""
+    """Chooses one partition after the other, whatever the key."""
 
     def __init__(self) -> None:
         self._sent: Counter[str] = Counter()
@@ -74,7 +73,7 @@ class RoundRobinPartitioner:
 
 
 def sticky(topic: str, key: bytes | None, partitions: int, available: Sequence[int], /) -> None:
-    """With the others for a batch's worth, whatever the key."""
+    """Leave every record to the sticky partition, whatever the key."""
 
 
 PACKAGE = "org.apache.kafka.clients.producer."
@@ -85,7 +84,7 @@ DEFAULT = frozenset(
         "kafka.producer.DefaultPartitioner",
     }
 )
-"""What older configurations name to have what is done without any."""
+"""Names in older configurations that stand for the default."""
 PARTITIONERS: Mapping[str, Partitioner | type[Partitioner]] = {
     f"{PACKAGE}RoundRobinPartitioner": RoundRobinPartitioner,
     f"{PACKAGE}UniformStickyPartitioner": sticky,

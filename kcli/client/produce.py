@@ -1,9 +1,9 @@
 """Produce requests (key 0), framed by hand around the batches' bytes.
 
-Pure: values to bytes.  kio's writer would copy every record once more; here the batches go to the
-socket as they are, between small pieces that say whose they are.
+Pure: values to bytes. kio's writer would copy every record once more; here the batches go to the
+socket as they are, between small pieces that name their partitions.
 
-Versions: v3-v8 as plain lengths, v9-v12 flexible, v13 with topic ids in place of names (KIP-516).
+Versions: v3-v8 with plain lengths, v9-v12 flexible, v13 with topic ids instead of names (KIP-516).
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class PartitionProduceData(NamedTuple):
 
 
 class Produced(NamedTuple):
-    """What a broker said of one Part; `append_time` is -1 unless the broker sets timestamps."""
+    """A partition's part of the response; `append_time` is -1 unless the broker sets timestamps."""
 
     error: ErrorCode
     message: str
     offset: Offset
     append_time: int
     bad_records: tuple[tuple[int, str], ...]
-    """Index and reason of the records for which the batch was refused (KIP-467)."""
+    """Index and reason of the records that caused the batch to be refused (KIP-467)."""
 
 
 def request_body(
@@ -56,7 +56,7 @@ def request_body(
     timeout_ms: int,
     transactional_id: str | None = None,
 ) -> list[bytes]:
-    """The pieces of a request's body, the batches' records among them uncopied."""
+    """Return the pieces of a request's body, with the batches' records not copied."""
     topics: dict[str | UUID, list[PartitionProduceData]] = {}
     for part in parts:
         topics.setdefault(part.topic, []).append(part)
@@ -106,7 +106,7 @@ class ProduceAnswer(NamedTuple):
 
 
 def read_answer(version: int, frame: memoryview) -> ProduceAnswer:
-    """By topic (name or id, as it was asked) and partition."""
+    """Decode a response, by topic (name or id, as in the request) and partition."""
     try:
         answer = _read_plain(version, frame)
     except (struct.error, IndexError, ValueError):
@@ -119,12 +119,12 @@ _FIXED_BEFORE_V5 = struct.Struct(">ihqq")
 
 
 def _read_plain(version: int, frame: memoryview) -> ProduceAnswer | None:
-    """The usual answer, by hand in a tenth of kio's time; None where it is another: one with
-    messages, refused records, tagged fields, or long counts.
+    """Decode the common response by hand, in a tenth of kio's time. Return None for others: those
+    with messages, refused records, tagged fields, or long counts.
     """
     flexible = version >= FIRST_FLEXIBLE
     fixed = _FIXED if version >= 5 else _FIXED_BEFORE_V5
-    # Where nothing is refused: no record errors, no message, no tagged fields.
+    # If nothing is refused: no record errors, no message, no tagged fields.
     rest = b"\x01\0\0" if flexible else b"\0\0\0\0\xff\xff" if version >= 8 else b""
     at = 5 if flexible else 4
     if flexible and frame[4]:
@@ -164,7 +164,7 @@ def _read_plain(version: int, frame: memoryview) -> ProduceAnswer | None:
 
 
 def _read_length(frame: memoryview, at: int, flexible: bool) -> tuple[int, int]:
-    """A count below 127 and the position after it; ValueError for others."""
+    """Return a count below 127 and the position after it. Raises ValueError for others."""
     if flexible:
         count, at = frame[at] - 1, at + 1
     else:

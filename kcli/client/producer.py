@@ -1,34 +1,34 @@
-"""Producer: sends records, many at a time, each with its outcome.
+"""Producer: sends records, in batches, and reports the outcome of each.
 
     async with Producer({"bootstrap.servers": "localhost:9092"}) as producer:
         sent = await producer.send("greetings", b"hello", key=b"me")
         print((await sent).offset)
 
-A record is kept as it is given until its batch leaves; then it is encoded with its neighbours.
-By default it is delivered once and in order (enable.idempotence), whatever happens on the way, or
-its outcome is an error.
+A record is kept as it is until its batch is sent; then it is encoded with its neighbours. By
+default it is delivered exactly once and in order (enable.idempotence), whatever fails on the way,
+or its outcome is an error.
 
-`send` costs a coroutine and a future.  Where that is too much, `try_send` takes a callback or
-nothing at all, and `on_batch` hears of whole batches:
+`send` costs a coroutine and a future. Where that is too much, `try_send` takes a callback or
+nothing at all, and `on_batch` gets the outcome of whole batches:
 
-    while not producer.try_send(topic, value, on_delivery=told):
+    while not producer.try_send(topic, value, on_delivery=on_delivery):
         await producer.ready(topic)
 
-Keys and values are bytes or None, unless serializers make them so; interceptors see every record,
-and a partitioner of one's own may choose where it goes:
+Keys and values are bytes or None, unless serializers convert them; interceptors see every record,
+and a custom partitioner may choose its partition:
 
     Producer(config, value_serializer=lambda order: json.dumps(order).encode())
 
-With a transactional.id what is sent between begin and commit is seen by readers of committed
-records as a whole or not at all, together with the offsets of what was read for it (KIP-98):
+With a transactional.id, records sent between begin and commit are visible to read_committed
+consumers all together or not at all, together with the offsets of their input (KIP-98):
 
     await producer.init_transactions()
     async with producer.transaction():
         await producer.send("orders", b"...")
         await producer.send_offsets_to_transaction({partition: 42}, consumer.group_metadata())
 
-TransactionFailed ends a transaction: where it is `abortable`, abort_transaction makes way for the
-next one, and `transaction()` has done so; else the producer can only be closed.
+TransactionFailed ends a transaction. If it is `abortable`, the next one can begin after
+abort_transaction, which `transaction()` calls itself; else the producer can only be closed.
 """
 
 from __future__ import annotations
@@ -96,10 +96,11 @@ class Offer(Protocol):
 
 
 class Producer:
-    """Between `start` and `close`.  `now_ms` stamps records, `random` spreads those without keys.
+    """Usable between `start` and `close`. `now_ms` stamps records, `random` spreads those without
+    keys.
 
     `on_batch` is called with each batch's outcome (Delivered), after the futures of its records.
-    What is given here goes before what settings name: key.serializer, partitioner.class and so on.
+    Arguments take precedence over configs: key.serializer, partitioner.class and so on.
     """
 
     def __init__(
@@ -148,9 +149,9 @@ class Producer:
         self._task = asyncio.create_task(self._sender.run())
 
     async def close(self, timeout_ms: int | None = None) -> None:
-        """Send what waits, for at most `timeout_ms`; what is left then fails with ClientError.
+        """Send waiting batches for at most `timeout_ms`; the rest then fails with ClientError.
 
-        An open transaction is aborted; a commit that timed out is waited for once more.
+        An open transaction is aborted; a commit that timed out is awaited once more.
         """
         if self._sender is None or self._task is None:
             return
@@ -181,10 +182,11 @@ class Producer:
 
     @property
     def try_send(self) -> Offer:
-        """Take one record in without waiting; False when that is not possible now: `ready` waits.
+        """Append one record without waiting; False if that is not possible now: `ready` waits for
+        it.
 
-        The value's, key's and headers' bytes are not copied.  `partition` None leaves the choice to
-        the key, else to chance; `timestamp` None stands for now.  KafkaError for a record that can
+        The bytes of value, key and headers are not copied. `partition` None leaves the choice to
+        the key, else to chance; `timestamp` None stands for now. Raises KafkaError if a record can
         never be sent.
         """
         sender = self._running()
@@ -196,9 +198,9 @@ class Producer:
         )
 
     def try_send_all(self, topic: str, values: Sequence[Any], timestamp: int | None = None) -> int:
-        """Does what `try_send` does for each of many values, without keys, in a tenth of its time.
+        """Append many values without keys, as `try_send` does, in a tenth of its time.
 
-        How many were taken, from the first on; `ready` waits for room for the rest.
+        Returns how many were accepted, from the first on; `ready` waits for room for the rest.
         """
         sender = self._running()
         if sender.transaction_manager is not None:
@@ -211,9 +213,10 @@ class Producer:
         return len(values)
 
     def try_send_encoded(self, topic: str, partition: int, records: EncodedRecords) -> bool:
-        """Does what `try_send` does for records that are a batch already, of at most batch.size
-        bytes or but one.  Interceptors, serializers and partitioners do not see them:
-        `has_plugins`."""
+        """Append records that are a batch already, as `try_send` does. The batch has at most
+        batch.size bytes, or one record. Interceptors, serializers and partitioners do not see them
+        (`has_plugins`).
+        """
         sender = self._running()
         if sender.transaction_manager is not None:
             sender.transaction_manager.expect_open()
@@ -221,19 +224,21 @@ class Producer:
 
     @property
     def has_plugins(self) -> bool:
-        """Whether records pass interceptors, serializers or a partitioner on their way in."""
+        """Whether records pass interceptors, serializers or a partitioner."""
         return bool(self._plugins)
 
     def choose_partition(self, topic: str) -> int:
-        """A partition for records without a key, of a topic that `partitions_for` has told of."""
+        """Return a partition for records without a key, of a topic that `partitions_for`
+        returned.
+        """
         return self._running().accumulator.choose(topic)
 
     async def ready(self, topic: str) -> None:
-        """Wait until `try_send` may succeed.  TimedOut after max.block.ms."""
+        """Wait until `try_send` may succeed. Raises TimedOut after max.block.ms."""
         sender = self._running()
         deadline = self.cluster.deadline(self._config.max_block_ms)
         await sender.ready(topic, deadline)
-        # Metadata that does not have the topic yet changes nothing.
+        # Metadata may arrive without the topic: wait again.
         while not sender.accumulator.knows(topic):
             await sender.ready(topic, deadline)
 
@@ -246,9 +251,10 @@ class Producer:
         timestamp: int | None = None,
         headers: Headers = (),
     ) -> asyncio.Future[RecordMetadata]:
-        """Take one record in; the future is done once it is delivered or has failed.
+        """Append one record; the returned future is done once it is delivered or has failed.
 
-        Waits only while the topic is unknown or buffer.memory is full: TimedOut after max.block.ms.
+        Waits only while the topic is unknown or buffer.memory is full. Raises TimedOut after
+        max.block.ms.
         """
         if partition is not None:
             arguments.expect_whole_number("partition", partition)
@@ -294,7 +300,9 @@ class Producer:
         record: ProducerRecord,
         on_delivery: OnDelivery,
     ) -> None:
-        """A record that is refused here fails its transaction too: it was to be part of it."""
+        """Append a record within a transaction; an error fails the transaction that it
+        belongs to.
+        """
         offer = self.try_send
         deadline = self.cluster.deadline(self._config.max_block_ms)
         try:
@@ -307,11 +315,11 @@ class Producer:
             raise
 
     async def flush(self) -> None:
-        """Send what waits now; back when all of it is delivered or has failed."""
+        """Send waiting batches now; return when all are delivered or have failed."""
         await self._running().flush()
 
     async def partitions_for(self, topic: str) -> int:
-        """How many partitions a topic has.  TimedOut after max.block.ms."""
+        """Return the number of partitions of a topic. Raises TimedOut after max.block.ms."""
         sender = self._running()
         deadline = self.cluster.deadline(self._config.max_block_ms)
         while not sender.accumulator.knows(topic):
@@ -321,16 +329,17 @@ class Producer:
     # Transactions
 
     async def init_transactions(self) -> None:
-        """Once, before the first: take the transactional.id over from an earlier producer, whose
-        open transaction is aborted.
+        """Take the transactional.id over from an earlier producer and abort its open transaction.
+        To be called once, before the first transaction.
 
-        Like commit and abort TimedOut after max.block.ms: then call it again.  KafkaError where it
-        is refused but may be called again, as without the right to the id.
+        Raises TimedOut after max.block.ms, as commit and abort do: call it again then. Raises
+        KafkaError if it is refused but may be called again, for example without authorization for
+        the id.
         """
         await self._transaction_manager().initialize()
 
     async def begin_transaction(self) -> None:
-        """What is sent from here on belongs together."""
+        """Begin a transaction with the records sent from here on."""
         self._transaction_manager().begin()
 
     async def send_offsets_to_transaction(
@@ -338,10 +347,10 @@ class Producer:
         offsets: Mapping[TopicPartition, Offset | CommittedOffset],
         group: GroupMetadata | str,
     ) -> None:
-        """Commit what a group has read, the next offset of each partition, with the transaction.
+        """Commit a group's offsets, the next offset of each partition, with the transaction.
 
-        The cause of TransactionFailed is CommitFailed where the group gave the partitions to other
-        members.  A mere group.id stands for a group whose partitions nobody assigns.
+        The cause of TransactionFailed is CommitFailed if the partitions were assigned to other
+        members. A plain group.id stands for a group that does not assign partitions.
         """
         notes = arguments.committed(offsets)
         member = GroupMetadata(group) if isinstance(group, str) else group
@@ -352,22 +361,25 @@ class Producer:
         await self._transaction_manager().send_offsets(notes, member)
 
     async def commit_transaction(self) -> None:
-        """Deliver what was sent, and make it visible.  TransactionFailed when any of it failed."""
+        """Deliver the records and commit. Raises TransactionFailed if any record failed."""
         await self._transaction_manager().commit()
 
     async def abort_transaction(self) -> None:
-        """Nothing of what was sent since begin_transaction counts; what was not sent yet fails."""
+        """Abort all records since begin_transaction; those not sent yet fail."""
         await self._transaction_manager().abort()
 
     async def hand_over_transaction(self) -> HandedOver:
-        """Deliver what was sent, and leave it to a TransactionSuccessor to end the transaction,
-        from anywhere; this producer can only be closed.  TransactionFailed when any of it failed.
+        """Deliver the records, and leave it to a TransactionSuccessor elsewhere to end the
+        transaction. This producer can then only be closed. Raises TransactionFailed if any record
+        failed.
         """
         return await self._transaction_manager().hand_over()
 
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
-        """Begin; then commit, or abort where anything is raised, which is raised on."""
+        """Begin a transaction; commit at the end, or abort on an exception, which is raised
+        again.
+        """
         await self.begin_transaction()
         try:
             yield
@@ -390,7 +402,7 @@ class Producer:
 
 
 def _in_transaction(transaction_manager: TransactionManager, offer: Offer) -> Offer:
-    """Only while a transaction is open."""
+    """Wrap `offer` so that it raises unless a transaction is open."""
 
     def offer_in_transaction(*values: Any, **named: Any) -> bool:
         transaction_manager.expect_open()
@@ -417,7 +429,7 @@ def _settle_in_transaction(
     error: Exception | None,
     metadata: RecordMetadata | None,
 ) -> None:
-    """The commit tells of every failure: nobody need look here."""
+    """Settle the future and mark its exception as retrieved: commit reports every failure."""
     _settle(outcome, error, metadata)
     if error is not None and not outcome.cancelled():
         outcome.exception()

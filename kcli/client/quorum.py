@@ -1,4 +1,4 @@
-"""The quorum of controllers: DescribeQuorum (key 55), which only clusters of KRaft answer."""
+"""The quorum of controllers: DescribeQuorum (key 55), which only KRaft clusters support."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _TOPIC = "__cluster_metadata"
 
 
 async def leader(peer: Peer) -> BrokerId | None:
-    """The active controller; None where none is elected, and KafkaError for who may not know.
+    """Return the active controller, or None. Raises KafkaError, for example without authorization.
 
-    Metadata names any broker in its place, for clients are not to connect to a controller.
+    Metadata names any broker instead, because clients are not to connect to a controller.
     """
     new = versions.request(DESCRIBE_QUORUM, peer.version(DESCRIBE_QUORUM))
     partitions = [new.topics.partitions(partition_index=0)]

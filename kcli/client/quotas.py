@@ -31,19 +31,20 @@ class Match(IntEnum):
 
 
 class QuotaComponent(NamedTuple):
-    """Part of a filter: entities that have `type` (user, client-id or ip), under that name, as the
-    default, or under any."""
+    """Part of a filter: matches entities that have `type` (user, client-id or ip), with that name,
+    as the default, or with any name.
+    """
 
     type: str
     match: Match = Match.ANY
     name: str | None = None
-    """For Match.EXACT."""
+    """The name for Match.EXACT."""
 
 
 async def describe(
     peer: Peer, components: Iterable[QuotaComponent], *, strict: bool
 ) -> dict[QuotaEntity, dict[str, float]]:
-    """Raises KafkaError for a filter that the broker refuses."""
+    """Return quotas by entity. Raises KafkaError if the broker refuses the filter."""
     new = versions.request(DESCRIBE_CLIENT_QUOTAS, peer.version(DESCRIBE_CLIENT_QUOTAS))
     asked = [
         new.components(entity_type=one.type, match_type=one.match, match=one.name)
@@ -59,7 +60,7 @@ async def describe(
 
 
 def filter_of(components: Iterable[QuotaComponent]) -> tuple[QuotaComponent, ...]:
-    """Return the components, once the fields of each are checked.  Raises ClientError."""
+    """Return the components after a check of their fields; raises ClientError."""
     asked = arguments.all_of(QuotaComponent, "components", components)
     for component in asked:
         if not isinstance(component.type, str):
@@ -76,7 +77,9 @@ def filter_of(components: Iterable[QuotaComponent]) -> tuple[QuotaComponent, ...
 def checked(
     changes: Mapping[QuotaEntity, Mapping[str, float | None]],
 ) -> Mapping[QuotaEntity, Mapping[str, float | None]]:
-    """Return the changes, once they are known to be bounds by key, by entity.  ClientError."""
+    """Return the changes after a check that they are bounds by key, by entity; raises
+    ClientError.
+    """
     for entity, bounds in arguments.by_kind(QuotaEntity, "changes", changes).items():
         for name in entity:
             if not isinstance(name, str | None):

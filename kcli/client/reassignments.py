@@ -1,5 +1,5 @@
-"""Partitions moved to other brokers: AlterPartitionReassignments (key 45) and
-ListPartitionReassignments (key 46), both of the controller (KIP-455).
+"""Requests to reassign partitions: AlterPartitionReassignments (key 45) and
+ListPartitionReassignments (key 46), both at the controller (KIP-455).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kserver.wire import versions
 
 ALTER_PARTITION_REASSIGNMENTS = 45
 LIST_PARTITION_REASSIGNMENTS = 46
-# AlterPartitionReassignments can be told from here on that the number of replicas is to stay
+# First version of AlterPartitionReassignments that can refuse a change of the replication factor
 # (KIP-860).
 KEEP_REPLICATION_FACTOR = 1
 
@@ -28,7 +28,9 @@ KEEP_REPLICATION_FACTOR = 1
 async def listed(
     cluster: Cluster, partitions: Collection[TopicPartition] | None, timeout: datetime.timedelta
 ) -> dict[TopicPartition, Reassignment]:
-    """Those of `partitions`, or of all, that are on the move; none where the broker cannot tell."""
+    """Return ongoing reassignments, of `partitions` or of all; none if the broker cannot list
+    them.
+    """
     peer = await cluster.peer(To.CONTROLLER)
     if LIST_PARTITION_REASSIGNMENTS not in peer.versions:
         return {}
@@ -53,7 +55,7 @@ async def listed(
 
 
 class Change(NamedTuple):
-    """What is asked of the controller about partitions: replicas, or None to end a move."""
+    """New replicas of partitions; None cancels an ongoing reassignment."""
 
     wanted: Mapping[TopicPartition, Sequence[BrokerId] | None]
     allow_replication_factor_change: bool
@@ -62,7 +64,7 @@ class Change(NamedTuple):
     async def ask(
         self, peer: Peer, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Of these partitions; what refuses the request refuses all of them."""
+        """Request the change of these partitions; an error of the whole request is that of each."""
         version = peer.version(ALTER_PARTITION_REASSIGNMENTS)
         if version < KEEP_REPLICATION_FACTOR and not self.allow_replication_factor_change:
             text = f"{peer} cannot enforce an unchanged replication factor"

@@ -1,6 +1,5 @@
-"""RecordAppender: what a record passes before the accumulator, in a producer that was given
-interceptors, serializers or a partitioner.  Others do without: it costs each record a microsecond
-or two.
+"""RecordAppender: applies interceptors, serializers and partitioner before the accumulator.
+Producers without any of them do not use it: it costs a microsecond or two per record.
 
     on_send  ->  serializers  ->  partitioner  ->  accumulator
 """
@@ -21,7 +20,7 @@ from kserver.wire.batch import Headers
 
 
 class Plugins:
-    """What a producer was given beside settings, or what its settings name."""
+    """Plug-ins of a producer, from its arguments or its configuration."""
 
     def __init__(
         self,
@@ -73,9 +72,10 @@ class RecordAppender:
         headers: Headers = (),
         on_delivery: OnDelivery | None = None,
     ) -> bool:
-        """Does what the accumulator's does; also raises what a serializer or a partitioner raises.
+        """Append a record like Accumulator.offer. Also raises errors of serializers and
+        partitioners.
 
-        A record that is refused for want of memory is shown to the interceptors again next time.
+        After a refusal because the memory is full, interceptors see the record again next time.
         """
         record = ProducerRecord(topic, value, key, partition, timestamp, headers)
         accumulator = self._accumulator
@@ -84,7 +84,7 @@ class RecordAppender:
         return self.take(self.prepare(record), on_delivery)
 
     def prepare(self, record: ProducerRecord) -> ProducerRecord:
-        """What the interceptors make of it, in bytes."""
+        """Return the record after interceptors and serializers."""
         plugins = self._plugins
         record = self.interceptors.on_send(record)
         with self.interceptors.telling(record):
@@ -95,7 +95,7 @@ class RecordAppender:
             )
 
     def take(self, record: ProducerRecord, on_delivery: OnDelivery | None) -> bool:
-        """Offer what was prepared; False as for `offer`."""
+        """Append a prepared record; False as for `offer`."""
         with self.interceptors.telling(record):
             if not self._accumulator.knows(record.topic):
                 return False

@@ -1,7 +1,7 @@
-"""When records were written: of one record in each partition, read where its leader keeps it.
+"""Timestamps of records: reads one record of each partition from its leader.
 
-The protocol tells the offset of a time (ListOffsets) and not the time of an offset: so the batch
-that holds it is fetched.
+The protocol has the offset of a time (ListOffsets) but not the time of an offset, so the batch that
+contains it is fetched.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from kserver.model import BrokerId, Offset, TopicPartition
 from kserver.wire import versions
 
 FETCH = 1
-# The last version that names topics and not their ids.
+# Last version of Fetch with topic names instead of ids.
 BY_NAME = 12
-# Most batches are no larger.  Of one that is, nothing comes while another partition's does.
+# Most batches are smaller. A larger one is returned only if it is the first of the response.
 BATCH_BYTES = 64 << 10
 ANSWER_BYTES = 16 << 20
 NO_SESSION_EPOCH = -1
@@ -30,8 +30,8 @@ NO_SESSION_EPOCH = -1
 async def record_times(
     cluster: Cluster, offsets: Mapping[TopicPartition, Offset], deadline: float
 ) -> dict[TopicPartition, int | KafkaError | None]:
-    """In ms since 1970, of the first record at or after each offset; None where there is none, or
-    where it has no time.
+    """Return ms since 1970 of the first record at or after each offset; None if there is none or it
+    has no timestamp.
     """
     return await of_leaders(
         cluster,
@@ -60,7 +60,7 @@ async def _of_leader(
 async def _fetch(
     cluster: Cluster, leader: BrokerId, offsets: Mapping[TopicPartition, Offset]
 ) -> dict[TopicPartition, int | KafkaError | None]:
-    """The times of those that the broker tells something of."""
+    """Return the times of the partitions for which the broker returned records or an error."""
     peer = await cluster.peer(leader)
     new = versions.request(FETCH, peer.version(FETCH, BY_NAME))
     topics: dict[str, list[Any]] = defaultdict(list)

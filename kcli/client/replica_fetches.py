@@ -1,7 +1,7 @@
-"""What single replicas hold: Fetch (key 1) of a broker, whether it leads the partitions or not.
+"""Fetches from single replicas: Fetch (key 1) of a broker, leader or not.
 
-It asks as Kafka's debugging consumer, whose replica id is -2: any replica answers it, up to the
-high watermark that it knows.
+The replica id is -2, that of Kafka's debugging consumer: any replica responds to it, up to the high
+watermark that it knows.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from kserver.model import BrokerId, Offset, TopicPartition
 from kserver.wire import versions
 
 DEBUGGING_CONSUMER = -2
-# Before, only the leader answers (KIP-392).
+# Before, only the leader responds (KIP-392).
 FIRST_OF_REPLICAS = 11
 FIRST_WITH_REPLICA_STATE = 15
 MOST_BYTES = 50 << 20
-"""Of one answer, but for a batch that is larger."""
+"""Maximum size of one response, except for a single larger batch."""
 
 
 class ReplicaFetch(NamedTuple):
-    """A replica's batches from an offset on; -1 for what it does not tell, as beside an error."""
+    """A replica's batches from an offset on; offsets are -1 if not reported, as with an error."""
 
     records: bytes
     high_watermark: Offset = -1
@@ -47,10 +47,11 @@ async def fetch_replicas(
     max_wait_ms: int,
     answer_ms: int,
 ) -> dict[TopicPartition, ReplicaFetch]:
-    """What a broker has of these partitions, each from its offset on; waits for `max_wait_ms` where
-    there is nothing, and at most `answer_ms` for the answer.
+    """Fetch a broker's records of these partitions, each from its offset on. The broker waits for
+    `max_wait_ms` for records, the client for at most `answer_ms` for the response.
 
-    The cluster knows the topics.  Raises OSError, ProtocolError, or KafkaError for all of it.
+    The cluster knows the topics. Raises OSError, ProtocolError, or KafkaError for the whole
+    request.
     """
     peer = await cluster.peer(broker, line="replicas", answer_ms=answer_ms)
     ids = {name: cluster.topics[name].id for name in {p.topic for p in offsets}}

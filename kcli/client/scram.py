@@ -1,7 +1,7 @@
 """SCRAM credentials of users: DescribeUserScramCredentials (key 50) and AlterUserScramCredentials
 (51), KIP-554.
 
-A password does not leave this process: the broker is sent what is derived from it (RFC 5802).
+A password does not leave this process: the broker gets only keys derived from it (RFC 5802).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ScramMechanism(IntEnum):
 
     @property
     def digest(self) -> str:
-        """The name that hashlib has for it."""
+        """Name of the hash in hashlib."""
         return f"sha{self.name.removeprefix('SCRAM_SHA_')}"
 
 
@@ -47,7 +47,9 @@ class NewCredential:
 async def describe(
     peer: Peer, users: Collection[str]
 ) -> dict[str, dict[ScramMechanism, int] | KafkaError]:
-    """Iterations by mechanism, of these users or of all; a user without credentials is left out."""
+    """Return iterations by mechanism, of these users or of all; users without credentials are left
+    out.
+    """
     new = versions.request(
         DESCRIBE_USER_SCRAM_CREDENTIALS, peer.version(DESCRIBE_USER_SCRAM_CREDENTIALS)
     )
@@ -66,7 +68,7 @@ async def describe(
 def users_of(
     credentials: Sequence[NewCredential], deletions: Sequence[tuple[str, ScramMechanism]]
 ) -> list[str]:
-    """Return the users that are changed, once the arguments are checked.  ClientError."""
+    """Return the users to change after a check of the arguments; raises ClientError."""
     users = []
     for credential in arguments.all_of(NewCredential, "credentials", credentials):
         _expect_complete(credential)
@@ -84,7 +86,7 @@ def users_of(
 
 
 def _expect_complete(credential: NewCredential) -> None:
-    """Raise ClientError unless each field is of its kind.  The password is not shown."""
+    """Raises ClientError unless each field has its type. The password is not shown."""
     user, mechanism, password, iterations = (
         credential.user,
         credential.mechanism,
@@ -106,8 +108,8 @@ async def alter(
     credentials: Iterable[NewCredential],
     deletions: Iterable[tuple[str, ScramMechanism]],
 ) -> dict[str, KafkaError | None]:
-    """By user."""
-    # 5 ms that no other command needs.
+    """Change credentials; return the outcome by user."""
+    # Imported here: 5 ms that no other command needs.
     import hashlib
     import secrets
 

@@ -1,7 +1,7 @@
-"""The security settings that every client shares: SASL and TLS.
+"""Security configs that all clients share: SASL and TLS.
 
-Pure: a table.  All are parsed and none acts yet: a client that asks for more than PLAINTEXT is
-refused (`cluster.py`).
+Pure: a table. All are parsed and none has an effect yet: a client that asks for more than PLAINTEXT
+is refused (`cluster.py`).
 """
 
 from __future__ import annotations

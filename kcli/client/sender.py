@@ -1,12 +1,12 @@
-"""Sender: takes the accumulator's batches to their leaders, and settles what comes of them.
+"""Sender: sends the accumulator's batches to their leaders, and handles the outcome.
 
-Whatever may let more be sent (a batch begins or fills, a linger ends, an answer comes, metadata
+Whatever may let more be sent (a batch begins or fills, a linger ends, a response arrives, metadata
 names a leader) puts a queue into the broker sender of its leader.
 
-Tasks: one for each broker sender, one that keeps metadata, one that fetches the producer id.
+Tasks: one for each broker sender, one that refreshes metadata, one that fetches the producer id.
 Timers: the oldest linger, the oldest delivery timeout, and the end of each failed queue's pause.
 
-What an error does to a batch is said in `verdict.py`.
+`verdict.py` decides on a batch after an error.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from kcli.client.verdict import DOUBTFUL, NOT_LEADER, Verdict, judge
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.model import BrokerId, Offset
 
-# Reasons for which records of a batch were refused: a timestamp makes one of each record.
+# Reasons of refused records to report: with a timestamp in it, each record's reason differs.
 MOST_REASONS = 3
 
 _logger = logging.getLogger(__name__)
 
 
 class Sender:
-    """`run` sends until it is cancelled; the rest may be called while it runs."""
+    """`run` sends until it is cancelled; the other methods may be called while it runs."""
 
     def __init__(
         self,
@@ -88,7 +88,8 @@ class Sender:
         self._another_wanted = asyncio.Event()
         self._id_needed = asyncio.Event()
         self._wanted: dict[str, Exception | None] = {}
-        """Topics that a caller waits for, and why the last try did not bring them."""
+        """Topics that a caller waits for, and the error of the last attempt to get their metadata.
+        """
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._tasks: asyncio.TaskGroup | None = None
         self._fatal: Exception | None = None
@@ -124,7 +125,7 @@ class Sender:
     async def ready(self, topic: str, deadline: float) -> None:
         """Wait until a record for `topic` may be offered again: for metadata, or for memory.
 
-        ClientError for what no topic can be called.
+        Raises ClientError if no topic can have this name.
         """
         config, accumulator = self._config, self.accumulator
         expect_topic_name(topic)
@@ -143,7 +144,7 @@ class Sender:
                         self._wanted.pop(topic, None)
                         raise error
                 elif accumulator.has_room:
-                    # Time for what is offered to go out: a caller may never wait otherwise.
+                    # Yield, so that offered records are sent: a caller may never wait otherwise.
                     await asyncio.sleep(0)
                 else:
                     for queue in accumulator.due_all():
@@ -160,7 +161,7 @@ class Sender:
             raise TimedOut(f"Topic {topic} not present in metadata after {limit_ms} ms.") from error
 
     async def flush(self) -> None:
-        """Send all that waits, and wait until every batch begun before now has its outcome."""
+        """Send all waiting batches, and wait until each batch begun before now has its outcome."""
         for queue in self.accumulator.due_all():
             self.enqueue(queue)
         outcomes = []
@@ -175,8 +176,8 @@ class Sender:
                 await broker_sender.drained()
 
     def fail(self, error: Exception) -> None:
-        """Every record that waits fails with `error`, and so does all that is offered later; with
-        the first that was given.
+        """Fail every pending record with `error`, and every record offered later. The first error
+        of several is used.
         """
         error = self._fatal = self._fatal or error
         self._give_up(list(self.accumulator.incomplete), error)
@@ -184,7 +185,7 @@ class Sender:
 
     def _give_up(self, batches: list[ProducerBatch], error: Exception) -> None:
         for batch in batches:
-            # In a transaction the first that fails takes others with it.
+            # In a transaction the first failure fails other batches too.
             if not batch.finished:
                 self.accumulator.give_up(batch)
                 self._finish(batch, error, -1, -1)
@@ -192,16 +193,16 @@ class Sender:
     # For the transaction manager
 
     def give_up_unsent(self, error: Exception) -> None:
-        """All that waits fails; what is in flight still gets its answer, but no further try."""
+        """Fail waiting batches; those in flight still get their response, but are not retried."""
         waiting = [b for b in self.accumulator.incomplete if b not in b.queue.in_flight]
         self._give_up(waiting, error)
 
     async def returned(self, queues: Iterable[PartitionQueue]) -> None:
-        """Back when nothing of these queues is in flight."""
+        """Return once no batch of these queues is in flight."""
         while any(queue.in_flight for queue in queues):
             await self._change()
 
-    # What the accumulator tells
+    # Callbacks of the accumulator
 
     def _opened(self, batch: ProducerBatch) -> None:
         if self._fatal is not None:
@@ -223,7 +224,7 @@ class Sender:
         self._loop.call_soon(setattr, self.accumulator, "stamp_ms", 0)
 
     def enqueue(self, queue: PartitionQueue) -> None:
-        """The queue may have something to send."""
+        """Hand a queue that may have something to send to the broker sender of its leader."""
         if queue.queued:
             return
         if queue.leader is None:
@@ -283,7 +284,7 @@ class Sender:
             self._give_up([batch], error)
         self._set_expiry_timer()
 
-    # What the broker senders tell
+    # Callbacks of the broker senders
 
     def settle(self, batch: ProducerBatch, produced: Produced) -> None:
         queue, error, was_finished = batch.queue, produced.error, batch.finished
@@ -341,7 +342,7 @@ class Sender:
         self._loop.call_later(pause, self._resume, queue)
 
     def _resume(self, queue: PartitionQueue) -> None:
-        """The pause after a failure is over, unless another failure made it longer."""
+        """Resume a queue after the pause of a failure, unless another failure extended it."""
         # A timer may fire a clock tick early.
         if queue.not_before <= self._loop.time() + 0.001:
             queue.not_before = 0.0
@@ -355,10 +356,10 @@ class Sender:
     def _finish(
         self, batch: ProducerBatch, error: Exception | None, offset: Offset, append_time: int
     ) -> None:
-        """Free the memory, then tell the outcome."""
+        """Free the memory, then report the outcome."""
         queue = batch.queue
         self.accumulator.finish(batch)
-        # Or its records would stay in memory until the linger that it no longer needs is over.
+        # Otherwise records would stay in memory until the end of their linger.
         while self._lingering and self._lingering[0][1].finished:
             self._lingering.popleft()
         for tell, outcome, metadata in batch.deliver(error, offset, append_time):
@@ -375,7 +376,7 @@ class Sender:
             self._wake_waiters()
 
     def _call(self, callback: Callable[..., object], *values: object) -> None:
-        """The user's code: what it raises is its own affair and must not stop the sending."""
+        """Call the user's code; its exceptions must not stop the sender."""
         try:
             callback(*values)
         except Exception:
@@ -384,7 +385,7 @@ class Sender:
     # Waiting
 
     async def _change(self) -> None:
-        """Wait until memory is free, or metadata came or failed to come."""
+        """Wait until memory is freed, or metadata arrived or failed to arrive."""
         waiter = self._loop.create_future()
         self._waiters.append(waiter)
         await waiter
@@ -397,7 +398,7 @@ class Sender:
     # Metadata and the producer id
 
     async def _keep_metadata(self) -> None:
-        """Ask when something is stale or missing, and every metadata.max.age.ms."""
+        """Refresh metadata when it is stale or missing, and every metadata.max.age.ms."""
         tries = 0
         while True:
             if tries:
@@ -421,8 +422,8 @@ class Sender:
             tries = 0 if complete else tries + 1
 
     async def _pause(self, tries: int) -> None:
-        """Before what is missing is asked for again; a topic that is newly wanted does not wait for
-        one that was deleted, say.
+        """Wait before a retry, unless another topic is needed: it must not wait for a deleted
+        topic, for example.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._cluster.backoff(tries)):
@@ -435,8 +436,8 @@ class Sender:
                 await self._stale.wait()
 
     def _learn(self, names: Iterable[str], refused: dict[str, KafkaError]) -> bool:
-        """Take what the cluster knows now of these topics into the queues; whether nothing needed
-        is missing.
+        """Update the queues of these topics from the cluster's metadata. Return whether metadata is
+        complete for all that is to be sent.
         """
         complete = True
         accumulator = self.accumulator
@@ -460,7 +461,7 @@ class Sender:
         return complete
 
     async def _keep_producer_id(self) -> None:
-        """Fetch a producer id now, and again when the epochs of one are used up."""
+        """Fetch a producer id now, and again when its epochs are used up."""
         while True:
             await self._id_needed.wait()
             try:
@@ -480,7 +481,9 @@ def _settle(future: asyncio.Future[None]) -> None:
 
 
 def _refusal(produced: Produced) -> KafkaError:
-    """With the reasons of single records, each once; Apache's broker has them in its text too."""
+    """Return the error with distinct reasons of single records, which Apache's broker has in its
+    message too.
+    """
     message = produced.message
     reasons = {why: None for _, why in produced.bad_records if why and why not in message}
     shown = [*islice(reasons, MOST_REASONS), *(["..."] if len(reasons) > MOST_REASONS else [])]

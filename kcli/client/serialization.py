@@ -2,9 +2,9 @@
 
 Pure: values in, values out.
 
-Any function of one value will do: `lambda value: json.dumps(value).encode()`, `json.loads`.  Null
-passes both ways as None and is shown to none of them.  Kafka's own are known by their Java names,
-as key.serializer and the like have them: those of strings, numbers, booleans, UUIDs and bytes.
+Any function of one value works: `lambda value: json.dumps(value).encode()`, `json.loads`. Null is
+None both ways and is not passed to them. Kafka's own are known by their Java names, as in
+key.serializer: those of strings, numbers, booleans, UUIDs and bytes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PACKAGE = "org.apache.kafka.common.serialization."
 
 
 def as_it_is(data: Any) -> Any:
-    """Bytes are what records hold."""
+    """Return bytes as they are."""
     return data
 
 
@@ -40,7 +40,7 @@ def _uuid_to_bytes(id: UUID) -> bytes:
 
 
 def _packing(format: str) -> tuple[Serializer, Deserializer]:
-    """Packs and unpacks a number; struct checks its size."""
+    """Return functions that pack and unpack a number; struct checks its size."""
     packer = struct.Struct(format)
     return packer.pack, lambda data: packer.unpack(data)[0]
 
@@ -49,7 +49,7 @@ _KINDS: Mapping[str, tuple[Serializer, Deserializer]] = {
     "ByteArray": (as_it_is, as_it_is),
     "ByteBuffer": (as_it_is, as_it_is),
     "Bytes": (as_it_is, as_it_is),
-    # Java's String replaces what is not UTF-8.
+    # Like Java's String, replace invalid UTF-8.
     "String": (str.encode, lambda data: data.decode(errors="replace")),
     "Short": _packing(">h"),
     "Integer": _packing(">i"),
@@ -78,7 +78,7 @@ class Deserializers(TypedDict):
 
 BYTES_OUT: Serializers = {"key_serializer": as_it_is, "value_serializer": as_it_is}
 BYTES_IN: Deserializers = {"key_deserializer": as_it_is, "value_deserializer": as_it_is}
-"""Arguments of a client that has bytes, and may be configured for one that has values."""
+"""Arguments for code that handles bytes, in a client whose configuration may name others."""
 
 SERIALIZERS: Mapping[str, Serializer] = {
     f"{PACKAGE}{kind}Serializer": write for kind, (write, _) in _KINDS.items()

@@ -1,4 +1,4 @@
-"""What the clients' configurations have in common: a table of settings, and the values given."""
+"""Base class of the clients' configurations: a table of configs, and the values set."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
 class Settings:
-    """An instance holds what it was given; the rest are the class's defaults.
+    """An instance has only the values that were set; others are the class's defaults.
 
     The tables are long and a command reads few values, so they have no generated methods: those
-    would cost every start 30 ms.
+    would add 30 ms to each start.
     """
 
     warnings: tuple[str, ...] = ()
-    """What was given and is not known, or has another name today, a line each."""
+    """A line for each unknown or renamed key."""
     _old_names: ClassVar[Names] = CLIENT_NAMES
 
     def __init__(self, **values: Any) -> None:
@@ -38,14 +38,14 @@ class Settings:
         return f"{type(self).__name__}({', '.join(f'{n}={getattr(self, n)!r}' for n in given)})"
 
     def given(self, name: str) -> bool:
-        """Whether the attribute was set, be it to its default."""
+        """Whether the attribute was set, even to its default."""
         return name in self.__dict__
 
     @classmethod
     def of(cls, given: Mapping[str, object]) -> Self:
-        """Read values by key: texts as in a file of properties, or what `str` makes such texts of.
+        """Return the configuration of values by key, as text or converted by `str`.
 
-        ConfigError for a value that cannot be taken; unknown keys and Kafka 0.8's warn.
+        Raises ConfigError if a value is invalid; unknown keys and Kafka 0.8's cause warnings.
         """
         table: type = cls
         known = settings_of(table)
@@ -59,8 +59,9 @@ class Settings:
 
     @classmethod
     def taken(cls, given: Self | Mapping[str, object]) -> Self:
-        """What is ready as it is, anything else read, its warnings logged.  ClientError for what is
-        neither settings nor a mapping of them."""
+        """Return a ready configuration as it is; read a mapping and log its warnings. Raises
+        ClientError if the argument is neither.
+        """
         if not isinstance(given, Mapping):
             if not isinstance(given, Settings):
                 raise ClientError(
@@ -75,12 +76,14 @@ class Settings:
 
     @classmethod
     def _derived(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """The given values by attribute, with those that follow from them, or ConfigError."""
+        """Return the values by attribute, with derived ones; raises ConfigError if they
+        contradict.
+        """
         return values
 
 
 def _unknown(key: str, known: list[str]) -> str:
-    import difflib  # 5 ms that only a misspelt name costs
+    import difflib  # imported here: 5 ms that only a misspelt name costs
 
     near = difflib.get_close_matches(key, known, n=1)
     return f"{key} is not a known setting" + (f"; did you mean {near[0]}?" if near else "")

@@ -1,16 +1,16 @@
-"""Assignments as even as can be, and as much like those before as can be (KIP-54, KIP-429).
+"""Sticky assignors: balanced, and as close to the last assignment as possible (KIP-54, KIP-429).
 
 Pure: no I/O, no clock, no await.
 
-Each member tells what it had, and of which generation.  What several claim is the one's with the
-newest generation; claimed in the same one it is nobody's.  Then what nobody has goes to whoever has
-least, and as long as partitions can go from hand to hand so that somebody who has two more than
-another has one less, and that one more, they do: what nobody had first.
+Each member reports its last partitions and their generation. A partition that several members claim
+stays with the one of the newest generation; if that is not unique, it has no owner. Then each
+partition without an owner goes to the least loaded member. Last, partitions move along chains of
+members as long as the ends differ by two or more: the first loses one, the last gains one.
+Partitions that had no owner move first.
 
-`Sticky` members give everything back before they rejoin and so tell it in user data
-(StickyAssignor: v0 partitions, v1 with their generation).  `CooperativeSticky` members keep
-reading: what moves between two of them is first taken from the one, and given to the other in the
-rebalance after, when it has let go.
+`Sticky` members revoke everything before they rejoin, and so report it in user data
+(StickyAssignor: v0 partitions, v1 with their generation). `CooperativeSticky` members keep reading:
+a partition that moves is first revoked from one, and assigned to the other in the next rebalance.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _GENERATION = struct.Struct(">i")
 
 
 class Claim:
-    """What a member had, and in which generation it was given that."""
+    """A member's last partitions, and the generation in which it was assigned them."""
 
     __slots__ = ("generation", "partitions")
 
@@ -60,7 +60,9 @@ class Sticky:
 
 
 def _told(user_data: bytes | None) -> Claim:
-    """What StickyAssignor's user data says, in either version; nothing where it is none."""
+    """Return the claim in StickyAssignor's user data, in either version; an empty one if it is
+    invalid.
+    """
     if user_data is None:
         return Claim((), NO_GENERATION)
     reader = Reader(user_data)
@@ -82,7 +84,7 @@ class CooperativeSticky:
         self._generation = NO_GENERATION
 
     def user_data(self) -> bytes | None:
-        """The generation, for leaders that do not know version 2 of the subscription."""
+        """Return the generation, for leaders that do not know version 2 of the subscription."""
         return _GENERATION.pack(self._generation)
 
     def assigned(self, partitions: Iterable[TopicPartition], generation: int) -> None:
@@ -106,7 +108,9 @@ def _generation_of(member: Subscription) -> int:
 def without_moving(
     plan: dict[str, list[TopicPartition]], claims: Mapping[str, Claim]
 ) -> dict[str, list[TopicPartition]]:
-    """The plan but for what another member still has: that follows once it was let go."""
+    """Return the plan without partitions that another member still owns: those follow once
+    revoked.
+    """
     owners: dict[TopicPartition, set[str]] = defaultdict(set)
     for member, claim in claims.items():
         for partition in claim.partitions:
@@ -126,7 +130,7 @@ def assignment(
     topics: Mapping[str, frozenset[str]],
     claims: Mapping[str, Claim],
 ) -> dict[str, list[TopicPartition]]:
-    """`counts` are partitions by topic, `topics` what each member reads, by its id."""
+    """Return the plan. `counts` are partitions by topic, `topics` each member's subscription."""
     readers = {
         topic: found
         for topic in counts
@@ -136,7 +140,7 @@ def assignment(
     load = dict.fromkeys(topics, 0)
     for owner in owners.values():
         load[owner] += 1
-    # Those that few can read first: the rest evens out what they leave uneven.
+    # Topics with few readers first: the others even out the differences.
     for topic in sorted(readers, key=lambda topic: (len(readers[topic]), topic)):
         for number in range(counts[topic]):
             partition = TopicPartition(topic, number)
@@ -157,7 +161,7 @@ def assignment(
 
 
 _Move: TypeAlias = tuple[TopicPartition, str, str]
-"""What goes, from whom, to whom."""
+"""Partition, source and target."""
 
 
 def _chain(
@@ -166,13 +170,13 @@ def _chain(
     had: Set[TopicPartition],
     may_take: bool,
 ) -> list[_Move]:
-    """What makes the plan more even: from who has most to who has two less at least, through
-    others where none of its partitions can be read there; the fewest moves.  What somebody `had` is
-    not given to another unless it `may_take`, and then last.
+    """Return the shortest chain of moves that makes the plan more balanced: from a most loaded
+    member to one with at least two partitions less, through others if the target does not read the
+    source's topics. Partitions that a member `had` are moved only if it `may_take`, and then last.
 
-    Each makes the sum of the squared loads smaller, and where there is none it is as small as can
-    be.  So what members of a cooperative group let go in one rebalance can be given out in the next
-    without any of them having to let go more.
+    Each chain reduces the sum of the squared loads; without one it is minimal. So the partitions
+    that members of a cooperative group revoke in one rebalance can be assigned in the next without
+    further revocations.
     """
     load = {member: len(partitions) for member, partitions in plan.items()}
     least = min(load.values(), default=0)
@@ -215,7 +219,7 @@ def _moves_to(target: str, into: Mapping[str, _Move | None]) -> Iterator[_Move]:
 def _owners(
     counts: Mapping[str, int], topics: Mapping[str, frozenset[str]], claims: Mapping[str, Claim]
 ) -> dict[TopicPartition, str]:
-    """Whose each partition was, as far as that still can be."""
+    """Return the last owner of each partition, if it still subscribes to the topic."""
     newest: dict[TopicPartition, int] = {}
     claimants: dict[TopicPartition, list[str]] = {}
     for member, claim in claims.items():

@@ -1,16 +1,16 @@
-"""Subscription: which partitions are read, and how far each has come.
+"""Subscription: the assigned partitions and their positions.
 
 Pure: no I/O, no clock, no await.
 
-    position       the next offset that poll gives
-    fetch_offset   the next one to ask a broker for: ahead of it by what lies in completed fetches
-    reset          a ListOffsets spec that shall give the position (a seek to an end, or by
+    position       the next offset that poll returns
+    fetch_offset   the next offset to fetch: ahead of position by the completed fetches
+    reset          a ListOffsets spec to get the position from (a seek to an end, or by
                    auto.offset.reset); until then there is none
-    recall         whether the position shall be what the group has committed, if it has
-    near           the replica that the leader sent us to (KIP-392), until `near_until`, by the
-                   loop's time, or until it does not serve us
-    generation     rises when the position is set from outside, so that answers to fetches of
-                   before are known and dropped
+    recall         whether to start from the group's committed offset, if there is one
+    near           the replica that the leader named to fetch from (KIP-392), until `near_until`,
+                   by the loop's time, or until it fails
+    generation     incremented when the position is set from outside, so that responses to earlier
+                   fetches are recognized and dropped
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from kserver.model import BrokerId, LeaderEpoch, Offset, TopicPartition
 
 @dataclass(slots=True, eq=False)
 class Assigned:
-    """One partition that is read.
+    """State of one assigned partition.
 
-    `epoch` is the leader epoch of what was read before the position, `checked_epoch` that of the
-    leader at which the position is known to exist (KIP-320); -1: not known.
+    `epoch` is the leader epoch of the record before the position, `checked_epoch` that of the
+    leader at which the position was validated (KIP-320); -1: unknown.
     """
 
     partition: TopicPartition
@@ -51,7 +51,7 @@ class Assigned:
     near_until: float = 0.0
 
     def source(self, leader: BrokerId, now: float) -> BrokerId:
-        """Where it is fetched from."""
+        """Return the broker to fetch from."""
         if self.near is not None and self.near_until <= now:
             self.near = None
         return leader if self.near is None else self.near
@@ -63,7 +63,7 @@ class Assigned:
         self.reset = None
 
     def seek_by(self, spec: int) -> None:
-        """The position shall be what ListOffsets answers to `spec`."""
+        """Look the position up by ListOffsets with `spec`."""
         self._drop()
         self.position = None
         self.epoch = -1
@@ -92,7 +92,9 @@ class Assigned:
         )
 
     def leader_changed(self, leader_epoch: LeaderEpoch) -> None:
-        """A leader of another epoch may have a shorter log: the position is to be checked."""
+        """Note the leader epoch. A new leader may have a shorter log, so the position has to be
+        validated.
+        """
         if leader_epoch <= self.checked_epoch:
             return
         self.near = None
@@ -105,12 +107,12 @@ class Assigned:
 
 
 class SubscriptionState:
-    """The partitions in the order they were assigned."""
+    """The assigned partitions, in order of assignment."""
 
     def __init__(self) -> None:
         self._assigned: dict[TopicPartition, Assigned] = {}
         self._last_generation = 0
-        """The highest of any so far: a partition that comes back is of yet another."""
+        """Highest generation so far: a partition that is assigned again gets a higher one."""
 
     def __iter__(self) -> Iterator[Assigned]:
         return iter(self._assigned.values())
@@ -131,8 +133,8 @@ class SubscriptionState:
         return dict.fromkeys(partition.topic for partition in self._assigned)
 
     def assign(self, partitions: Iterable[TopicPartition], *, recall: bool = False) -> None:
-        """Exactly these from now on; those that stay keep their positions, and of the others it may
-        be asked what their group has committed.
+        """Replace the assignment. Partitions assigned before keep their positions; with `recall`
+        the others start from the group's committed offset.
         """
         before = self._assigned
         for state in before.values():

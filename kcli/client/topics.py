@@ -1,5 +1,6 @@
-"""Topics as requests and answers have them: Metadata (key 3), CreateTopics (19), CreatePartitions
-(37) and DescribeTopicPartitions (75)."""
+"""Requests and responses about topics: Metadata (key 3), CreateTopics (19), CreatePartitions (37)
+and DescribeTopicPartitions (75).
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ DESCRIBE_TOPIC_PARTITIONS = 75
 async def describe_in_pages(
     peer: Peer, names: list[str], page_size: int
 ) -> dict[str, TopicDescription | KafkaError]:
-    """KIP-966: a topic may go on in the next page, from the cursor."""
+    """Describe topics in pages (KIP-966): a topic may continue on the next page, from the
+    cursor.
+    """
     new = versions.request(DESCRIBE_TOPIC_PARTITIONS, peer.version(DESCRIBE_TOPIC_PARTITIONS))
     found: dict[str, TopicDescription | KafkaError] = {}
     rest, cursor = sorted(names), None
@@ -100,7 +103,7 @@ def more_partitions(new: Any, name: str, topic: NewPartitions) -> Any:
 
 
 def created_topic(topic: Any) -> CreatedTopic:
-    """The topic that a broker says it has made, in the newest version with its settings."""
+    """Return the topic of a CreateTopics response, with its configuration in newer versions."""
     told = getattr(topic, "configs", None)
     return CreatedTopic(
         topic.name,

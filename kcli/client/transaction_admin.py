@@ -1,19 +1,19 @@
-"""Transactions as their coordinators and partitions tell of them; `admin.transactions`.
+"""Transactions as their coordinators and partitions report them; `admin.transactions`.
 
     async with Admin({"bootstrap.servers": "localhost:9092"}) as admin:
         for listed in await admin.transactions.listings():
             print(listed.transactional_id, listed.state)
 
 As with the rest of Admin, a call takes at most default.api.timeout.ms, and where it concerns
-several items each has its result or its KafkaError.  Behind `Blocking`, go through
-`run(lambda admin: admin.transactions.listings())`.
+several items each has its result or its KafkaError. With `Blocking`, use `run(lambda admin:
+admin.transactions.listings())`.
 
     listings         ListTransactions (key 66), of every broker
     describe         DescribeTransactions (65)
     producers        DescribeProducers (61), of each partition's leader or of one replica
     abort            WriteTxnMarkers (27)
     fence            InitProducerId (22)
-    find_hanging     what only `abort` would end (KIP-664)
+    find_hanging     transactions that only `abort` can end (KIP-664)
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ DESCRIBE_PRODUCERS = 61
 DESCRIBE_TRANSACTIONS = 65
 LIST_TRANSACTIONS = 66
 
-# ListTransactions takes a duration (KIP-994) and a pattern (KIP-1152) from here on.
+# First versions of ListTransactions with a duration (KIP-994) and with a pattern (KIP-1152).
 BY_DURATION = 1
 BY_PATTERN = 2
 PARTITIONS_AT_ONCE = 500
@@ -71,7 +71,7 @@ class TransactionListing(NamedTuple):
 
 
 class TransactionDescription(NamedTuple):
-    """`started_at` is the epoch's ms, None while no transaction is open."""
+    """`started_at` is in ms since 1970, None while no transaction is open."""
 
     coordinator: BrokerId
     state: str
@@ -83,8 +83,8 @@ class TransactionDescription(NamedTuple):
 
 
 class ProducerState(NamedTuple):
-    """What a partition remembers of a producer.  `coordinator_epoch` is None before its first
-    marker, `transaction_start` the first offset of the open transaction, if any.
+    """A partition's state of a producer. `coordinator_epoch` is None before its first marker,
+    `transaction_start` the first offset of the open transaction, if any.
     """
 
     producer_id: ProducerId
@@ -96,7 +96,7 @@ class ProducerState(NamedTuple):
 
 
 class OpenTransaction(NamedTuple):
-    """One to abort in one partition."""
+    """A transaction to abort in one partition."""
 
     partition: TopicPartition
     producer_id: ProducerId
@@ -128,10 +128,11 @@ class TransactionAdmin:
         longer_than_ms: int = -1,
         pattern: str | None = None,
     ) -> list[TransactionListing]:
-        """The transactions of all brokers, by their ids; of these states and producers, open for
-        longer than so long, and with an id that matches `pattern` (an expression of RE2) whole.
+        """Return the transactions of all brokers, by broker id; of these states and producers, open
+        for longer than `longer_than_ms`, and with an id that matches `pattern` (RE2 syntax) in
+        full.
 
-        KafkaError where a broker is too old to choose by time or pattern.
+        Raises KafkaError if a broker is too old to filter by time or pattern.
         """
         wanted = {
             "state_filters": tuple(states),
@@ -142,7 +143,7 @@ class TransactionAdmin:
         least = BY_PATTERN if pattern is not None else BY_DURATION if longer_than_ms >= 0 else 0
 
         async def attempt() -> list[TransactionListing]:
-            # The coordinator of some may have gone since: look who is there each time.
+            # Look up the brokers each time: one of them may have left since the last attempt.
             await self._cluster.refresh(())
             brokers = sorted(self._cluster.nodes)
             answers = await asyncio.gather(
@@ -200,7 +201,7 @@ class TransactionAdmin:
     async def producers(
         self, partitions: Iterable[TopicPartition], broker: BrokerId | None = None
     ) -> dict[TopicPartition, list[ProducerState] | KafkaError]:
-        """The producers that each partition's leader knows, or the replica on one `broker`."""
+        """Return the producers that each partition's leader knows, or the replica on `broker`."""
         wanted = dict.fromkeys(arguments.partitions(partitions), 0)
         if not wanted:
             return {}
@@ -238,9 +239,10 @@ class TransactionAdmin:
         }
 
     async def abort(self, transaction: OpenTransaction) -> None:
-        """Write the marker that ends it in its partition.  KafkaError when that is refused.
+        """Write the marker that aborts a transaction in its partition. Raises KafkaError if
+        refused.
 
-        For one whose coordinator knows nothing of it: any other is left half aborted.
+        Only for a transaction that no coordinator knows: any other would be left half aborted.
         """
 
         async def ask(
@@ -273,7 +275,7 @@ class TransactionAdmin:
     async def fence(
         self, transactional_ids: Iterable[str]
     ) -> dict[str, ProducerIdentity | KafkaError]:
-        """Take these over: what is open is aborted, and who had them can only be closed."""
+        """Take these ids over: open transactions are aborted, and their producers are fenced."""
         timeout = datetime.timedelta(milliseconds=self._config.request_timeout_ms)
 
         async def ask(
@@ -312,8 +314,9 @@ class TransactionAdmin:
         last_before_ms: int,
         broker: BrokerId | None = None,
     ) -> list[tuple[TopicPartition, ProducerState]]:
-        """Transactions without a record since `last_before_ms` (of the epoch), of which no
-        coordinator knows: their producer has no transactional.id any more, or another transaction.
+        """Return transactions that have no record since `last_before_ms` (ms since 1970) and that
+        no coordinator knows: their producer has no transactional.id any more, or another
+        transaction.
         """
         open_ones: list[tuple[TopicPartition, ProducerState]] = []
         for first in range(0, len(partitions), PARTITIONS_AT_ONCE):
@@ -353,7 +356,7 @@ def _state(name: str) -> str:
     return name if name in STATES else UNKNOWN
 
 
-# DescribeTransactions v0 by hand: kio refuses answers with the start -1 of what is not open.
+# DescribeTransactions v0 by hand: kio refuses responses with start -1 (no transaction open).
 
 
 def _asked(names: Sequence[str]) -> bytes:
@@ -380,7 +383,7 @@ def _states(
 ) -> Iterator[tuple[str, TransactionDescription | KafkaError]]:
     reader.plain(">i")  # the correlation id
     reader.tags()
-    reader.plain(">i")  # how long the answer was held back
+    reader.plain(">i")  # throttle time
     for _ in range(reader.length()):
         (code,) = reader.plain(">h")
         name, state = reader.text(), reader.text()
@@ -414,7 +417,7 @@ def _states(
 def _refused(code: ErrorCode, name: str) -> KafkaError:
     if code is not ErrorCode.transactional_id_not_found:
         return KafkaError(code)
-    # In the words of Kafka's client.
+    # The text of Kafka's client.
     return KafkaError(
         code,
         f"DescribeTransactions request for transactionalId `{name}` failed because the ID could"
@@ -423,7 +426,7 @@ def _refused(code: ErrorCode, name: str) -> KafkaError:
 
 
 class _Reader:
-    """What comes next of a flexible answer."""
+    """Reads the fields of a flexible response in order."""
 
     def __init__(self, frame: memoryview) -> None:
         self._frame = frame
@@ -435,7 +438,7 @@ class _Reader:
         return values
 
     def length(self) -> int:
-        """The length of an array; none is longer than its bytes."""
+        """Return the length of an array. Raises ValueError if it exceeds the response's size."""
         count, self._at = varint.decode_unsigned(self._frame, self._at)
         if count > len(self._frame):
             raise ValueError(f"{count} items in {len(self._frame)} bytes")

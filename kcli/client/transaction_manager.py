@@ -1,13 +1,13 @@
-"""TransactionManager: asks the coordinators for what a producer's transactions need.
+"""TransactionManager: sends the requests of a producer's transactions to the coordinators.
 
-What is allowed and what an answer means is said in `transactions.py`; here are the requests, tried
-again until they are answered, and the order between them and the batches:
+`transactions.py` decides on what is allowed and on errors. Here are the requests, retried until
+they are answered, and their order relative to the batches:
 
-    commit    all batches delivered                        -> EndTxn
-    abort     what waits fails, what is in flight returns  -> EndTxn -> InitProducerId after errors
+    commit    all batches delivered                         -> EndTxn
+    abort     waiting batches fail, those in flight return  -> EndTxn -> InitProducerId after errors
 
-One request is out at a time, but that AddPartitionsToTxn goes beside a commit that waits for its
-batches.  A call that was given up after max.block.ms goes on; the same call again waits for it.
+One request is in flight at a time, except that AddPartitionsToTxn may run while a commit waits for
+its batches. A call that timed out after max.block.ms continues; the same call again waits for it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from kserver.wire.codec import api_name
 TRANSACTION_VERSION = "transaction.version"
 INITIALIZE = "init_transactions"
 CLOSED = "the producer was closed"
-# Seconds: what the transaction before still needs to end is mostly less.
+# Seconds: the former transaction mostly ends sooner.
 CONCURRENT_PAUSE = 0.02
 
 Work: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
@@ -62,15 +62,15 @@ _logger = logging.getLogger(__name__)
 
 
 class Batches(Protocol):
-    """What a transaction manager asks of the sender."""
+    """The methods of the sender that a transaction manager needs."""
 
     async def flush(self) -> None: ...
 
     async def returned(self, queues: Iterable[PartitionQueue]) -> None:
-        """Back when nothing of these is in flight."""
+        """Return once no batch of these queues is in flight."""
 
     def give_up_unsent(self, error: Exception) -> None:
-        """What is not in flight fails."""
+        """Fail batches that are not in flight."""
 
     def fail(self, error: Exception) -> None: ...
 
@@ -90,13 +90,13 @@ class TransactionManager:
         self._loop = asyncio.get_running_loop()
         self._coordinators: dict[tuple[CoordinatorType, str], BrokerId] = {}
         self._features = (0, -1)
-        """transaction.version and the features' epoch, as the coordinator told them last."""
+        """transaction.version and the features' epoch, as the coordinator reported them last."""
         self._members: dict[PartitionQueue, None] = {}
         """The queues that take part in the transaction."""
         self._written: dict[PartitionQueue, None] = {}
-        """Those with sequences under this producer id and epoch."""
+        """The queues with sequences under this producer id and epoch."""
         self._new: dict[PartitionQueue, None] = {}
-        """Those that the coordinator has yet to be told of."""
+        """The queues that are not yet added at the coordinator."""
         self._wake = asyncio.Event()
         self._adding: asyncio.Future[None] | None = None
         self._queue: asyncio.Queue[tuple[Work, asyncio.Future[None]]] = asyncio.Queue()
@@ -122,7 +122,7 @@ class TransactionManager:
             outcome.set_exception(ClientError(CLOSED))
             raise
         except Exception as error:
-            # A fault of ours, which ends this: who waits is not to wait for max.block.ms too.
+            # A bug, which ends this task: the caller must not wait for max.block.ms too.
             outcome.set_exception(error)
             raise
         else:
@@ -158,7 +158,9 @@ class TransactionManager:
         await self._outcome()
 
     async def hand_over(self) -> HandedOver:
-        """All batches delivered, as for a commit; who has the result may end the transaction."""
+        """Deliver all batches, as for a commit; the holder of the result may end the
+        transaction.
+        """
         call = "hand_over_transaction"
         self._resumes(call)
         self.core.expect_open(call)
@@ -170,7 +172,7 @@ class TransactionManager:
         )
 
     def take_over(self, handed: HandedOver) -> None:
-        """In place of `initialize`: what another handed over is this one's to end."""
+        """Take over a transaction that another producer handed over, instead of `initialize`."""
         self.core.take_over(handed)
         self._rules.producer_id = handed.producer_id
         self._rules.producer_epoch = handed.producer_epoch
@@ -187,21 +189,23 @@ class TransactionManager:
             await self._wait(call, self._begin(work))
 
     async def end(self) -> None:
-        """Before the producer is closed: abort what is open, wait for what is about to end."""
+        """Before the producer is closed, abort an open transaction or wait for one that is
+        ending.
+        """
         if self.core.is_open:
             await self.abort()
         elif self._pending is not None and self._pending[0] != INITIALIZE:
             await self._outcome()
 
     def expect_open(self) -> None:
-        """Before a record is taken in."""
+        """Raises unless a record may be sent now."""
         self._resumes("send")
         self.core.expect_open("send")
 
     # For the sender
 
     def join(self, queue: PartitionQueue) -> None:
-        """The queue has a batch."""
+        """Add a queue with a batch to the transaction."""
         if queue in self._members:
             return
         self._members[queue] = None
@@ -221,7 +225,7 @@ class TransactionManager:
     # One call after the other
 
     def _resumes(self, call: str) -> bool:
-        """Whether this call was made before and its outcome not waited for."""
+        """Whether this call timed out before, so that its outcome is pending."""
         if self._pending is None:
             return False
         pending = self._pending[0]
@@ -233,7 +237,7 @@ class TransactionManager:
 
     def _begin(self, work: Work) -> asyncio.Future[None]:
         outcome: asyncio.Future[None] = self._loop.create_future()
-        # A caller that gave up may never look.
+        # Mark the exception as retrieved: a caller that timed out may never look.
         outcome.add_done_callback(lambda outcome: outcome.exception())
         self._queue.put_nowait((work, outcome))
         return outcome
@@ -254,10 +258,10 @@ class TransactionManager:
             raise TimedOut(f"Timeout expired after {limit_ms}ms while awaiting {call}")
         outcome.result()
 
-    # What the calls do
+    # Work of the calls
 
     async def _initialize(self) -> None:
-        """A new producer id, or with one a new epoch of it."""
+        """Get a producer id, or bump its epoch if there is one."""
         timeout = datetime.timedelta(milliseconds=self._config.transaction_timeout_ms)
         rules = self._rules
         answer = await self._ask(
@@ -283,7 +287,7 @@ class TransactionManager:
         if self._adding is not None:
             await asyncio.wait([self._adding])
         await self._batches.returned(self._members)
-        # What returned may have brought word that another producer has the id.
+        # A response may have shown that another producer has the id.
         self.core.check()
         await self._end(committed=False)
 
@@ -377,7 +381,7 @@ class TransactionManager:
         await self._ask(TXN_OFFSET_COMMIT, commit, codes, group=group.group_id)
 
     async def _keep_adding(self) -> None:
-        """Tell the coordinator of partitions before the first record goes there."""
+        """Add partitions at the coordinator before their first record is sent."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -427,7 +431,7 @@ class TransactionManager:
             "producer_epoch": self._rules.producer_epoch,
         }
 
-    # Asking
+    # Requests
 
     async def _ask(
         self,
@@ -437,11 +441,11 @@ class TransactionManager:
         *,
         group: str | None = None,
     ) -> Any:
-        """Ask the coordinator until it has done it.  Refused for good: TransactionFailed, or
-        KafkaError where the call may be made again.
+        """Send a request to the coordinator until it succeeds. If refused for good, raises
+        TransactionFailed, or KafkaError if the call may be made again.
 
-        What belongs to a transaction that is aborted meanwhile is given up, but for a request whose
-        answer was lost: what came of it decides whether there is something to end.
+        Requests of a transaction that is aborted meanwhile are given up, except after a lost
+        response: its outcome decides whether there is a transaction to end.
         """
         tries = 0
         while True:
@@ -479,7 +483,7 @@ class TransactionManager:
         raise error
 
     def _tell(self) -> None:
-        """The batches follow the transaction into its error."""
+        """Fail the batches when the transaction enters an error state."""
         match self.core.state:
             case TransactionManagerState.ABORTABLE_ERROR:
                 self._new.clear()
@@ -489,7 +493,7 @@ class TransactionManager:
                 self._batches.fail(self.core.failure())
 
     def _limit(self, api: int) -> int:
-        """The newest version to use."""
+        """Return the newest version to use."""
         if api == ADD_PARTITIONS_TO_TXN:
             return LAST_OF_CLIENTS
         return ANY_VERSION if self.core.implicit else BEFORE_IMPLICIT.get(api, ANY_VERSION)
@@ -502,7 +506,9 @@ class TransactionManager:
         return CoordinatorType.GROUP, group
 
     async def _coordinator(self, group: str | None) -> Peer:
-        """That of the transactional id, or of a group.  KafkaError where none is told."""
+        """Return a connection to the coordinator of the transactional id, or of a group. Raises
+        KafkaError if it cannot be found.
+        """
         key = self._key(group)
         if key not in self._coordinators:
             kind, name = key
@@ -517,7 +523,7 @@ class TransactionManager:
         return peer
 
 
-# What only makes sense while the transaction may still be committed.
+# Requests that are pointless once the transaction cannot be committed any more.
 _OF_OPEN = frozenset({ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, TXN_OFFSET_COMMIT})
 
 

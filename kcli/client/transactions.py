@@ -1,27 +1,27 @@
-"""What a transactional producer may do when, and what each refusal means to its transaction.
+"""States of a producer's transactions, and the meaning of each error.
 
-Pure: states, tables and decisions; `transaction_manager.py` asks the brokers.
+Pure: states, tables and decisions; `transaction_manager.py` sends the requests.
 
     UNINITIALIZED -> INITIALIZING -> READY -> IN_TRANSACTION -> COMMITTING -> READY
-                                                    |   |            |
-                                                    |   +-> ABORTABLE_ERROR <-+
-                                                    |            |
-                                                    +------------+-> ABORTING -> READY
+                                                |   |            |
+                                                |   +-> ABORTABLE_ERROR <-+
+                                                |            |
+                                                +------------+-> ABORTING -> READY
     any -> FATAL_ERROR
 
-    IN_TRANSACTION -> HANDED_OVER            another ends it, from wherever that is
-    UNINITIALIZED  -> IN_TRANSACTION         which has taken it over
+    IN_TRANSACTION -> HANDED_OVER            another producer ends it, from wherever that is
+    UNINITIALIZED  -> IN_TRANSACTION         in the producer that has taken it over
 
-ABORTABLE_ERROR leaves only abort_transaction, FATAL_ERROR and HANDED_OVER only close.  Kafka:
-TransactionManager, which has no such handing over.
+ABORTABLE_ERROR leaves only abort_transaction, FATAL_ERROR and HANDED_OVER only close. Kafka:
+TransactionManager, which has no handover.
 
-How a transaction is told to the brokers (KIP-890):
+How partitions and offsets are added to a transaction (KIP-890):
 
     transaction.version 0, 1    AddPartitionsToTxn before the first record for a partition,
                                 AddOffsetsToTxn before the offsets of a group; after errors a new
                                 epoch through InitProducerId (KIP-360)
-    transaction.version 2       Produce and TxnOffsetCommit say it themselves; each EndTxn answers
-                                with the epoch for the next transaction
+    transaction.version 2       implicitly by Produce and TxnOffsetCommit; each EndTxn response has
+                                the epoch for the next transaction
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ ADD_OFFSETS_TO_TXN = 25
 END_TXN = 26
 TXN_OFFSET_COMMIT = 28
 
-# The first transaction.version whose brokers take a partition in as it is produced to.
+# The first transaction.version whose brokers add a partition when it is produced to.
 IMPLICIT = 2
-# The newest versions of these that do not mean transaction.version 2; AddPartitionsToTxn's later
+# The newest versions of these that do not imply transaction.version 2; AddPartitionsToTxn's later
 # ones are for brokers.
 BEFORE_IMPLICIT = {0: 11, END_TXN: 4, TXN_OFFSET_COMMIT: 4}
 LAST_OF_CLIENTS = 3
-# InitProducerId takes a former id and epoch from here on (KIP-360).
+# First version of InitProducerId with a former id and epoch (KIP-360).
 BUMPING = 3
 
 
@@ -70,7 +70,7 @@ class TransactionManagerState(enum.Enum):
 
 
 VALID_PREVIOUS_STATES: dict[TransactionManagerState, frozenset[TransactionManagerState]] = {
-    # Initializing was refused in a way that may change.
+    # Initializing was refused with an error that may be temporary.
     TransactionManagerState.UNINITIALIZED: frozenset({TransactionManagerState.INITIALIZING}),
     TransactionManagerState.INITIALIZING: frozenset({TransactionManagerState.UNINITIALIZED}),
     TransactionManagerState.READY: frozenset(
@@ -93,21 +93,21 @@ VALID_PREVIOUS_STATES: dict[TransactionManagerState, frozenset[TransactionManage
     TransactionManagerState.HANDED_OVER: frozenset({TransactionManagerState.IN_TRANSACTION}),
     TransactionManagerState.FATAL_ERROR: frozenset(TransactionManagerState),
 }
-"""The states from which each may follow."""
+"""The states that may precede each state."""
 
 
 class TransactionAction(enum.IntEnum):
-    """In order: of an answer with many codes the last of these counts."""
+    """Actions in order of severity: the most severe of a response's codes counts."""
 
     DONE = enum.auto()
     AGAIN = enum.auto()
     MOVED = enum.auto()
-    """Again, at another coordinator."""
+    """Retry at another coordinator."""
     ABORT = enum.auto()
     BUMP = enum.auto()
-    """Abort, and then a new epoch; where the coordinator has none to give, fatal."""
+    """Abort, and then bump the epoch; fatal if the coordinator cannot bump it."""
     NOT_A_MEMBER = enum.auto()
-    """Abort: the group has given the partitions to others."""
+    """Abort: the partitions were assigned to other members."""
     FENCED = enum.auto()
     FATAL = enum.auto()
 
@@ -116,7 +116,7 @@ _COORDINATOR = {
     ErrorCode.none: TransactionAction.DONE,
     ErrorCode.coordinator_not_available: TransactionAction.MOVED,
     ErrorCode.not_coordinator: TransactionAction.MOVED,
-    # Coordinators of older brokers know but one word for both.
+    # Coordinators of older brokers have only one code for both.
     ErrorCode.invalid_producer_epoch: TransactionAction.FENCED,
     ErrorCode.producer_fenced: TransactionAction.FENCED,
     ErrorCode.transaction_abortable: TransactionAction.ABORT,
@@ -126,7 +126,7 @@ _OF_TRANSACTION = _COORDINATOR | {ErrorCode.unknown_producer_id: TransactionActi
 MEANINGS: dict[int, dict[ErrorCode, TransactionAction]] = {
     FIND_COORDINATOR: {
         ErrorCode.none: TransactionAction.DONE,
-        # Metadata does not have it so far.
+        # Metadata does not have the broker yet.
         ErrorCode.broker_not_available: TransactionAction.MOVED,
         ErrorCode.group_authorization_failed: TransactionAction.ABORT,
         ErrorCode.transaction_abortable: TransactionAction.ABORT,
@@ -154,11 +154,11 @@ MEANINGS: dict[int, dict[ErrorCode, TransactionAction]] = {
         ErrorCode.illegal_generation: TransactionAction.NOT_A_MEMBER,
     },
 }
-"""By API what a code means; one that is not here means AGAIN where it is retriable, else FATAL, but
-for AddPartitionsToTxn ABORT: the partition is at fault.
+"""Action by API and code. A code that is missing here means AGAIN if it is retriable, else FATAL,
+or ABORT for AddPartitionsToTxn, where the partition is at fault.
 """
 
-# What a partition's leader says of a batch, and no abort can heal.
+# Errors of a partition's leader that an abort cannot repair.
 _FATAL_OF_BATCH = frozenset(
     {
         ErrorCode.cluster_authorization_failed,
@@ -180,19 +180,19 @@ def meaning(api: int, code: ErrorCode) -> TransactionAction:
 
 
 def decisive(api: int, codes: Iterable[ErrorCode]) -> ErrorCode:
-    """The one of an answer's codes that counts."""
+    """Return the most severe of a response's codes."""
 
     def weight(code: ErrorCode) -> tuple[TransactionAction, bool]:
-        # Not attempted: for the sake of another partition, whose code says more.
+        # Not attempted because of another partition, whose code has the cause.
         return meaning(api, code), code is not ErrorCode.operation_not_attempted
 
     return max(codes, key=weight, default=ErrorCode.none)
 
 
 class HandedOver(NamedTuple):
-    """An open transaction, all of whose records are delivered, and by whose protocol it was told.
+    """An open transaction, all of whose records are delivered, and its transaction.version.
 
-    `started`: there is something to end.
+    `started`: whether the coordinator has a transaction to end.
     """
 
     transactional_id: str
@@ -204,14 +204,14 @@ class HandedOver(NamedTuple):
 
 @dataclass(slots=True)
 class Transactions:
-    """One producer's transactions.  `version` is the cluster's transaction.version as of the last
-    answer; `started`: the coordinator has, or may have, something to end.
+    """One producer's transactions. `version` is the cluster's transaction.version as of the last
+    response; `started`: the coordinator has, or may have, a transaction to end.
     """
 
     transactional_id: str
     state: TransactionManagerState = TransactionManagerState.UNINITIALIZED
     error: Exception | None = None
-    """Why it is in an error state."""
+    """The cause of an error state."""
     version: int = 0
     features_epoch: int = -1
     can_bump: bool = False
@@ -224,7 +224,7 @@ class Transactions:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is something to commit or abort."""
+        """Whether there is a transaction to commit or abort."""
         return self.state in (
             TransactionManagerState.IN_TRANSACTION,
             TransactionManagerState.ABORTABLE_ERROR,
@@ -232,14 +232,14 @@ class Transactions:
 
     @property
     def is_sending(self) -> bool:
-        """Whether what waits may still go out."""
+        """Whether waiting batches may still be sent."""
         return self.state in (
             TransactionManagerState.IN_TRANSACTION,
             TransactionManagerState.COMMITTING_TRANSACTION,
         )
 
     def check(self) -> None:
-        """TransactionFailed in an error state."""
+        """Raises TransactionFailed in an error state."""
         if self.error is not None:
             raise self.failure()
 
@@ -254,7 +254,7 @@ class Transactions:
     # Steps
 
     def enter(self, target: TransactionManagerState, call: str) -> None:
-        """A caller's step.  IllegalTransactionState where it cannot be taken now, and
+        """Change the state for a call. Raises IllegalTransactionState if it is not allowed now,
         TransactionFailed in an error state.
         """
         if not (
@@ -271,7 +271,9 @@ class Transactions:
         self.error = None
 
     def expect_open(self, call: str) -> None:
-        """IllegalTransactionState outside of a transaction, TransactionFailed after an error."""
+        """Raises IllegalTransactionState outside of a transaction, TransactionFailed after an
+        error.
+        """
         self.check()
         if self.state is not TransactionManagerState.IN_TRANSACTION:
             raise IllegalTransactionState(
@@ -280,14 +282,14 @@ class Transactions:
             )
 
     def take_over(self, handed: HandedOver) -> None:
-        """In place of initializing: a transaction is open, and began elsewhere."""
+        """Enter a transaction that was begun elsewhere, instead of initializing."""
         assert self.state is TransactionManagerState.UNINITIALIZED, self.state
         assert self.transactional_id == handed.transactional_id
         self.state = TransactionManagerState.IN_TRANSACTION
         self.version, self.started = handed.version, handed.started
 
     def completed(self) -> None:
-        """Initialized, committed or aborted."""
+        """Note that the producer is initialized, or the transaction committed or aborted."""
         assert self.state in VALID_PREVIOUS_STATES[TransactionManagerState.READY], self.state
         self.state = TransactionManagerState.READY
         self.started = False
@@ -296,7 +298,7 @@ class Transactions:
     # Errors
 
     def refused(self, error: Exception, means: TransactionAction) -> None:
-        """A request of the transaction's own was refused for good."""
+        """Handle a permanent error of one of the transaction's own requests."""
         match means:
             case TransactionAction.FENCED:
                 self.fail(KafkaError(ErrorCode.producer_fenced, _FENCED))
@@ -313,7 +315,7 @@ class Transactions:
                 self.fail(error)
 
     def batch_failed(self, error: Exception) -> None:
-        """A record of the transaction will not be delivered."""
+        """Handle a record of the transaction that will not be delivered."""
         code = error.code if isinstance(error, KafkaError) else None
         if code in _FATAL_OF_BATCH:
             self.fail(error)
@@ -322,7 +324,9 @@ class Transactions:
             self.abortable(error)
 
     def abortable(self, error: Exception) -> None:
-        """Only an abort may follow; when one is on its way already, it failed for good."""
+        """Enter a state that allows only an abort; if an abort is under way, it has failed for
+        good.
+        """
         if self.state is TransactionManagerState.INITIALIZING:
             self.state = TransactionManagerState.UNINITIALIZED
         elif self.is_sending:
@@ -332,7 +336,7 @@ class Transactions:
             self.fail(error)
 
     def fail(self, error: Exception) -> None:
-        """Nothing may follow."""
+        """Enter the state that allows no further call."""
         if self.state is not TransactionManagerState.FATAL_ERROR:
             self.state = TransactionManagerState.FATAL_ERROR
             self.error = error
@@ -340,7 +344,7 @@ class Transactions:
     # The cluster's features
 
     def learn(self, version: int, features_epoch: int) -> None:
-        """What a broker says of transaction.version; features of an older epoch change nothing.
+        """Update transaction.version from a broker; features of an older epoch are ignored.
 
         To be called between transactions: with the newer protocol each begins in a new epoch.
         """

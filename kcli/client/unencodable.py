@@ -1,6 +1,6 @@
-"""What is wrong with a record that cannot be made bytes, in a sentence with the remedy.
+"""Explains why a record cannot be encoded, in a sentence with the remedy.
 
-Pure: values in, an error out.  It is asked once something was raised: a look at every record before
+Pure: values in, an error out. It is called after an exception: a check of every record beforehand
 would cost a producer much of its time.
 """
 
@@ -12,7 +12,9 @@ from kcli.client.errors import ClientError
 
 
 def unencodable(topic: str, records: Sequence[object]) -> ClientError | None:
-    """Of records that are (timestamp, key, value, headers) the first at fault; None: none is."""
+    """Return the error of the first faulty record, of (timestamp, key, value, headers); None if all
+    are valid.
+    """
     for record in records:
         if isinstance(record, tuple) and (what := _fault(*record)) is not None:
             return ClientError(f"a record for topic {topic} cannot be sent: {what}")
@@ -43,7 +45,7 @@ def _fault(timestamp: object, key: object, value: object, headers: object) -> st
 
 
 def _is_bytes(part: object) -> bool:
-    """Or nothing, which is null on the wire."""
+    """Whether a part is bytes, or None, which is null on the wire."""
     if part is None:
         return True
     try:

@@ -1,12 +1,12 @@
-"""What becomes of a batch that the broker answered with an error, or did not answer.
+"""Decides on a batch after the broker's response, or after a lost connection.
 
 Pure: values in, a decision out (Kafka: Sender.completeBatch and canRetry, ProduceResponse).
 
-    none, DUPLICATE_SEQUENCE_NUMBER              delivered: by this try, or by an earlier one
-    MESSAGE_TOO_LARGE                            in two halves, while it has more than one record
-    OUT_OF_ORDER_SEQUENCE_NUMBER                 again; in a new epoch if nothing older is out
-    UNKNOWN_PRODUCER_ID, INVALID_PRODUCER_EPOCH  again, in a new epoch; in a transaction it fails
-    any retriable code, a lost connection        again
+    none, DUPLICATE_SEQUENCE_NUMBER              delivered: by this attempt, or by an earlier one
+    MESSAGE_TOO_LARGE                            split in two, if it has more than one record
+    OUT_OF_ORDER_SEQUENCE_NUMBER                 retry; in a new epoch if no older one is pending
+    UNKNOWN_PRODUCER_ID, INVALID_PRODUCER_EPOCH  retry in a new epoch; in a transaction it fails
+    any retriable code, a lost connection        retry
     any other, or `retries` used up              its records fail
 """
 
@@ -17,7 +17,7 @@ import enum
 from kcli.client.partition_queue import ProducerBatch
 from kserver.errors import ErrorCode
 
-# After these the batch may have been appended all the same.  A lost connection counts as
+# After these the batch may have been appended all the same. A lost connection counts as
 # NETWORK_EXCEPTION.
 DOUBTFUL = frozenset(
     {
@@ -55,7 +55,7 @@ class Verdict(enum.Enum):
 def judge(
     error: ErrorCode, batch: ProducerBatch, *, retries: int, transactional: bool = False
 ) -> Verdict:
-    """`retries`: how often a batch may be tried again."""
+    """Return the decision; `retries` is how often a batch may be retried."""
     if error in (ErrorCode.none, ErrorCode.duplicate_sequence_number):
         return Verdict.DELIVERED
     if error == ErrorCode.message_too_large and len(batch.records) > 1:

@@ -1,7 +1,7 @@
-"""All that is not deterministic, handed in: wall clock, disk, coordination, randomness, boots.
+"""All that is not deterministic: wall clock, disk, coordination, randomness, boot id.
 
-The broker above takes a `World`; nothing else touches `time`, `random`, `os`, `uuid` or threads, so
-that a simulation which hands in its own runs the broker unchanged.
+The broker above gets a `World`; nothing else uses `time`, `random`, `os`, `uuid` or threads. So a
+simulation can run the broker unchanged with a World of its own.
 """
 
 from __future__ import annotations
@@ -23,4 +23,4 @@ class World:
     zookeeper: ZooKeeper
     random: random.Random
     boot_id: str
-    """That of the machine: another one after each boot."""
+    """Id of the machine's boot: another one after each boot."""

@@ -1,4 +1,4 @@
-"""The wall clock.  Deadlines use the event loop's own time, which a simulation controls."""
+"""The wall clock. Deadlines use the event loop's time, which a simulation controls."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 class Clock(Protocol):
     def now_ms(self) -> int:
-        """Milliseconds since 1970, UTC."""
+        """Return milliseconds since 1970, UTC."""
 
 
 class WallClock:

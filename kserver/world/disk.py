@@ -1,12 +1,12 @@
 """The disk: files that are appended to and read at positions, directories, atomic replacement.
 
-`Disk` and `File` are the protocol, `OsDisk` and `OsFile` the real thing; the simulated ones are
-`tests/support/disk.py`.  One contract test holds for all (`tests/contract/test_disk.py`).
+`Disk` and `File` are the protocol, `OsDisk` and `OsFile` the real implementation; simulated ones
+are in `tests/support/disk.py`. One contract test covers all (`tests/contract/test_disk.py`).
 
 Failures are OSError; the log turns them into StorageError with the directory's name.
 
-A file's descriptor lives as long as the object: a FileRange that waits in a connection's queue
-keeps it open after the segment was deleted, and the last reference closes it.
+A file's descriptor lives as long as the object: a FileRange in a connection's queue keeps it open
+after the segment was deleted, and the last reference closes it.
 """
 
 from __future__ import annotations
@@ -34,44 +34,50 @@ class File(Protocol):
     path: str
 
     def write_at(self, position: int, data: Buffer) -> None:
-        """Write all of `data`, or raise; then a part of it may stand there (a full disk)."""
+        """Write all of `data`, or raise; a part of it may have been written then (a full disk)."""
 
     def read_at(self, position: int, size: int) -> bytes:
-        """Up to `size` bytes; fewer only at the end of the file.  May wait for the disk."""
+        """Return up to `size` bytes; fewer only at the end of the file. May wait for the disk."""
 
     def read_cached(self, position: int, size: int) -> bytes | None:
-        """The bytes when memory holds all of them, else None: does not wait for the disk where the
-        file system can tell (ext4, xfs, btrfs); elsewhere (tmpfs, overlayfs) it just reads."""
+        """Return the bytes if memory holds all of them, else None. Does not wait for the disk where
+        the file system supports that (ext4, xfs, btrfs); elsewhere (tmpfs, overlayfs) it just
+        reads.
+        """
 
     def read_cached_into(self, position: int, buffer: memoryview) -> bool:
-        """Fill `buffer` as `read_cached` would; whether memory, and the file, had so many bytes."""
+        """Fill `buffer` like `read_cached`; return whether memory, and the file, had enough
+        bytes.
+        """
 
     def size(self) -> int: ...
 
     def truncate(self, size: int) -> None:
-        """Cut, or extend with zeros that take no room on the disk."""
+        """Truncate, or extend with zeros that take no space on the disk."""
 
     def sync(self) -> None:
-        """What is written, and the size, are on disk afterwards, though the name of a new file may
-        not be: see `sync_directory`.  Waits; call it through `offload`.  After a failure the bytes
-        may be lost, and a second `sync` would not tell."""
+        """Write data and size to disk; the name of a new file needs `sync_directory`. Blocks; call
+        it through `offload`. After a failure the bytes may be lost, and a second `sync` would not
+        fail.
+        """
 
     def map(self, size: int) -> Mapping:
-        """The first `size` > 0 bytes as writable memory, the file extended to it.  A file cut below
-        `size` meanwhile must not be touched through the mapping."""
+        """Map the first `size` > 0 bytes as writable memory; the file is extended to it. A file
+        that is truncated below `size` must not be accessed through the mapping.
+        """
 
     def fileno(self) -> int:
-        """For sendfile; -1 where there is no descriptor (simulation)."""
+        """Return the descriptor for sendfile; -1 if there is none (simulation)."""
 
 
 class Directory(Protocol):
-    """An open directory: the same one whatever its name becomes, and whatever takes its name."""
+    """An open directory: the same one even if it is renamed or its name is reused."""
 
     def replace_file(self, name: str, data: bytes) -> None:
-        """As `Disk.replace_file`."""
+        """Replace a file like `Disk.replace_file`."""
 
     def sync(self) -> None:
-        """As `Disk.sync_directory`."""
+        """Write entries to disk like `Disk.sync_directory`."""
 
 
 class Mapping(Protocol):
@@ -80,18 +86,20 @@ class Mapping(Protocol):
     def __len__(self) -> int: ...
     def __getitem__(self, at: slice, /) -> bytes: ...
     def __setitem__(self, at: slice, data: bytes, /) -> None:
-        """`data` fills the slice exactly; ValueError or IndexError otherwise."""
+        """Fill the slice with `data`. Raises ValueError or IndexError unless the size matches."""
 
     def flush(self) -> object:
-        """What `File.sync` does, for these bytes."""
+        """Write these bytes to disk like `File.sync`."""
 
     def close(self) -> None:
-        """Not on disk for that: nothing is flushed."""
+        """Close without a flush."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileRange:
-    """`size` bytes of `file` from `position`: what a fetch answers without reading it."""
+    """`size` bytes of `file` from `position`: part of a Fetch response that is sent without
+    reading.
+    """
 
     file: File
     position: int
@@ -103,13 +111,13 @@ class FileRange:
 
 class Disk(Protocol):
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open for reading and writing; FileNotFoundError unless `create`."""
+        """Open for reading and writing. Raises FileNotFoundError unless `create`."""
 
     def exists(self, path: str) -> bool:
-        """Raises OSError where nobody may look."""
+        """Whether the path exists. Raises OSError if access is denied."""
 
     def list(self, directory: str) -> list[str]:
-        """Names in a directory, sorted."""
+        """Return the names in a directory, sorted."""
 
     def is_directory(self, path: str) -> bool: ...
 
@@ -118,54 +126,60 @@ class Disk(Protocol):
     def read_file(self, path: str) -> bytes: ...
 
     def replace_file(self, path: str, data: bytes) -> None:
-        """Atomically and durably: after a crash the old content stands there or the new one.  Goes
-        through `<path>.tmp`, so one at a time for a path.  Waits for the disk."""
+        """Replace atomically and durably: after a crash the file has its old content or the new.
+        Uses `<path>.tmp`, so only one call at a time for a path. Blocks.
+        """
 
     def open_directory(self, path: str) -> Directory:
-        """FileNotFoundError where there is none."""
+        """Open a directory. Raises FileNotFoundError if it does not exist."""
 
     def rename(self, old: str, new: str) -> None:
-        """Replaces the file `new`; an open file keeps following its bytes."""
+        """Rename, replacing the file `new`; an open file keeps following its bytes."""
 
     def remove(self, path: str) -> None: ...
 
     def remove_tree(self, path: str) -> None:
-        """A directory with all below it; nothing where there is none."""
+        """Remove a directory with all below it, if it exists."""
 
     def sync_directory(self, path: str) -> None:
-        """Entries made, renamed or removed in it are on disk afterwards."""
+        """Write the directory's created, renamed and removed entries to disk."""
 
     def lock(self, path: str) -> Lock:
-        """BlockingIOError while another holds it, be it in this process or Apache's broker."""
+        """Lock a file. Raises BlockingIOError while another holder has it, be it in this process or
+        Apache's broker.
+        """
 
     def modified_ms(self, path: str) -> int:
-        """Milliseconds since 1970 at the last change of its content."""
+        """Return ms since 1970 of the last change of the content."""
 
     def free_bytes(self, path: str) -> int:
-        """What this process may still write on the file system of `path`."""
+        """Return the bytes that this process may still write on the file system of `path`."""
 
     def total_bytes(self, path: str) -> int:
-        """How large that file system is."""
+        """Return the size of that file system in bytes."""
 
     def files_left(self) -> int:
-        """How many more may be opened for what is new; those that are there have a reserve.  Counts
-        those that are open: 0.2 us each."""
+        """Return how many more files may be opened by new connections and partitions; existing ones
+        have a reserve. Counts the open files: 0.2 us each.
+        """
 
     def require_files(self, files: int) -> None:
-        """Raises OSError (EMFILE) unless so many more may be open: by trying, 0.7 us each."""
+        """Raises OSError (EMFILE) unless `files` more may be opened. Tries it: 0.7 us each."""
 
     async def offload(self, work: Callable[[], T]) -> T:
-        """Run what blocks off the loop: the only way to a thread.  Cancelling the wait does not
-        stop the work."""
+        """Run blocking work off the loop: the only use of threads. Cancelling the wait does not
+        stop the work.
+        """
 
     async def compute(self, work: Callable[..., T], *arguments: object) -> T:
-        """Run what takes much CPU for long in a process of its own: a module's function, arguments
-        that can be pickled.  Cancelling the wait ends it."""
+        """Run long CPU-bound work in a process of its own: a module's function, with arguments that
+        can be pickled. Cancelling the wait ends it.
+        """
 
 
 class Lock(Protocol):
     def release(self) -> None:
-        """A second call does nothing."""
+        """Release the lock; a second call does nothing."""
 
 
 class OsFile:
@@ -241,7 +255,7 @@ class OsFile:
         os.ftruncate(self._fd, size)
 
     def sync(self) -> None:
-        # Unlike fsync it leaves out the times, yet not a size that reading needs.
+        # Unlike fsync it does not write the times, but does write a size that reading needs.
         os.fdatasync(self._fd)
 
     def map(self, size: int) -> Mapping:
@@ -286,8 +300,9 @@ class OsDirectory:
 
 
 class OsLock:
-    """A lock of the open file description: unlike POSIX's it also stands between two openers of one
-    process, and unlike flock's it is seen by Java's FileLock."""
+    """A lock of the open file description: unlike POSIX's it also excludes two openers in one
+    process, and unlike flock's it is seen by Java's FileLock.
+    """
 
     def __init__(self, path: str) -> None:
         whole_file = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
@@ -372,7 +387,7 @@ class OsDisk:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     async def offload(self, work: Callable[[], T]) -> T:
-        # Tools that read logs offline need no loop, and importing one takes 50 ms.
+        # Tools that read logs offline need no loop, and importing asyncio takes 50 ms.
         import asyncio
 
         return await asyncio.get_running_loop().run_in_executor(None, work)

@@ -1,18 +1,18 @@
-"""ZooKeeper's part without ZooKeeper: the tree in this process, over one durable file.
+"""EmbeddedZooKeeper: the tree of znodes in this process, over one durable file.
 
-The default where `zookeeper.connect` is not set: a single broker needs no second process.
+The default if `zookeeper.connect` is not set: a single broker needs no second process.
 
-The file is a journal (`journal.py`).  Requests that come while the disk is busy go together into
-its next frame, so many cost one sync.
+The file is a journal (`journal.py`). Requests made while the disk is busy go together into its next
+frame and share one sync.
 
-A start ends the previous session, so ephemeral nodes vanish, and raises the zxid's upper half as a
-new ZooKeeper leader does, so that a zxid never comes twice though not every one was written.
+A start ends the previous session, so ephemeral nodes vanish. It increments the zxid's upper half,
+as a new ZooKeeper leader does, so that no zxid is used twice though not every one was written.
 
 On a full disk, topics can still be deleted: the journal keeps a reserve for that.
 
-The next start does again whatever a broker writes while it starts.  So on a full disk that much is
-kept in memory, until `require_disk`: the broker may be about to make room itself.  Only the zxids
-of such a start may come again.
+All that a broker writes while it starts is written again at the next start. So on a full disk these
+changes are kept in memory until `require_disk`: the broker may be about to free space itself. Only
+the zxids of such a start may be used twice.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ from kserver.world.zookeeper import (
 log = logging.getLogger(__name__)
 
 COORDINATION = "coordination.msgpack"
-"""The file's name, in the first log directory."""
+"""Name of the file, in the first log directory."""
 
 
 _DELETED_TOPICS = "/admin/delete_topics/"
 _RESERVE_BYTES = 256 << 10
-"""Room that is kept for deleting topics on a full disk: of some thousand partitions at once."""
+"""Space reserved for deleting topics on a full disk: some thousand partitions at once."""
 
 
 class _Request(NamedTuple):
@@ -62,8 +62,9 @@ class _Request(NamedTuple):
 
 
 class EmbeddedZooKeeper:
-    """Raises StorageError, besides what the protocol names, when the disk fails.  Whoever starts it
-    holds the lock of the file's directory."""
+    """Raises StorageError if the disk fails, in addition to the protocol's errors. The caller holds
+    the lock of the file's directory.
+    """
 
     def __init__(self, disk: Disk, path: str, clock: Clock) -> None:
         self._disk = disk
@@ -77,9 +78,9 @@ class EmbeddedZooKeeper:
         self._listeners: list[SessionListener] = []
         self._journal = Journal(disk, path, reserve_bytes=_RESERVE_BYTES)
         self._starting = False
-        """The broker starts, over a store that was there."""
+        """Whether the broker is starting over an existing store."""
         self._unwritten: dict[str, Znode | None] = {}
-        """Changes of this start that are in the tree, and had no room on the disk."""
+        """Changes of this start that are in the tree, but could not be written to the full disk."""
         self._waiting: list[_Request] = []
         self._writer: asyncio.Task[None] | None = None
         self._last: asyncio.Future[list[OpResult]] | None = None
@@ -89,7 +90,7 @@ class EmbeddedZooKeeper:
         return self._session
 
     def check_there(self, cluster: str) -> None:
-        """StorageError where the file is gone though the logs are there, of that cluster."""
+        """Raises StorageError if the file is missing although the logs of that cluster exist."""
         if not self._disk.exists(self.path):
             raise StorageError(
                 f"{self.path}, the metadata store of cluster {cluster}, is missing, but log.dirs"
@@ -119,7 +120,7 @@ class EmbeddedZooKeeper:
         self._tell(SessionEvent.CONNECTED)
 
     def require_disk(self) -> None:
-        """The broker has started: what cannot be written is refused from now on."""
+        """Refuse changes that cannot be written, from now on: the broker has started."""
         self._starting = False
 
     async def close(self) -> None:
@@ -127,7 +128,7 @@ class EmbeddedZooKeeper:
         if self._writer is not None:
             await asyncio.wait((self._writer,))
         if was_open:
-            # Nobody is served any more who could wait for it.
+            # No client is served any more that could wait for it.
             with contextlib.suppress(OSError):
                 self._journal.close(Stored(self._zxid, self._tree.nodes))
 
@@ -189,7 +190,7 @@ class EmbeddedZooKeeper:
         return await answer
 
     async def _settled(self, path: str) -> None:
-        """A read comes after the writes that its caller asked for before."""
+        """Wait for the writes that were requested before, so that a read sees them."""
         self._refuse_when_closed(path)
         if self._last is not None and not self._last.done():
             await asyncio.wait((self._last,))
@@ -237,7 +238,7 @@ class EmbeddedZooKeeper:
                     for watch in self._watches.take(event):
                         asyncio.get_running_loop().call_soon(watch, event)
             else:
-                # Also for the refused: what they were refused for may not have come to be.
+                # Refused requests fail too: the change that they were refused for was not written.
                 outcomes = [self._failed(failure) for _ in requests]
         for request, outcome in zip(requests, outcomes, strict=True):
             if request.answer.done():
@@ -270,7 +271,9 @@ class EmbeddedZooKeeper:
 
 
 def _makes_room(op: Op) -> bool:
-    """Whether it deletes: a topic is noted under `delete_topics`, then its znodes are removed."""
+    """Whether the operation frees space: a topic is noted under `delete_topics`, then its znodes
+    are deleted.
+    """
     return isinstance(op, Delete) or (
         isinstance(op, Create) and op.path.startswith(_DELETED_TOPICS)
     )

@@ -1,11 +1,11 @@
-"""Work in a process of its own: what takes much CPU for long would keep the event loop waiting.
+"""Runs long CPU-bound work in a process of its own, so that it does not block the event loop.
 
     parent                                    child, `python -m kserver.world.errand`
-    function and arguments, pickled    ->     runs it, less urgent than its parent
+    function and arguments, pickled    ->     runs it, at a lower priority
                                        <-     result or exception, pickled
     ends, or no longer waits           ->     ends at once
 
-The child ends with its parent however that ended: its standard input closes.
+The child ends with its parent, however that ended: its standard input is closed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ _NICENESS = 10
 
 
 async def run(work: Callable[..., T], arguments: tuple[Any, ...]) -> T:
-    """`work` is a module's function.  Raises what it raises, and OSError when the process dies."""
+    """Run `work`, a module's function, and return its result. Raises its exception, or OSError if
+    the process dies.
+    """
     import asyncio
 
     request = pickle.dumps((work, arguments))
@@ -36,7 +38,7 @@ async def run(work: Callable[..., T], arguments: tuple[Any, ...]) -> T:
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        # A Ctrl-C on the terminal is the parent's to judge.
+        # A Ctrl-C on the terminal is for the parent to handle.
         start_new_session=True,
     )
     assert process.stdin is not None
@@ -66,7 +68,7 @@ def _main() -> None:
     try:
         answer = True, work(*arguments)
     except Exception as error:
-        # Whatever it is, it is raised again where the work is waited for.
+        # Any exception is raised again in the parent.
         answer = False, error
     sys.stdout.buffer.write(pickle.dumps(answer))
 

@@ -1,25 +1,25 @@
-"""The file that keeps a tree of znodes, and ZooKeeper's sessions: a journal of changes.
+"""The file of a tree of znodes and of ZooKeeper's sessions: a journal of changes.
 
-The file holds frames: length and CRC-32 (big-endian, 4 bytes each) before a msgpack body
-`[zxid, [[path, node | nil], ...]]`, the changes in the order made, a node as `znode_tree.Znode`
-lists its fields, without the last where they are what they are by default.  Where sessions change
-too, `[[id, [timeout, password] | nil], ...]` follows as a third element.
+The file is a sequence of frames: length and CRC-32 (big-endian, 4 bytes each) before a msgpack body
+`[zxid, [[path, node | nil], ...]]`, the changes in order, a node as the fields of
+`znode_tree.Znode`, without the last ones if they have their defaults. If sessions changed too,
+`[[id, [timeout, password] | nil], ...]` is a third element.
 
-The first frame holds all that there is.  It and all that replaces it is written by
-`Disk.replace_file`; a later one is appended and synced before anyone sees what it holds, and the
-next is not written before.  Hence, on reading:
+The first frame has the whole state. It is written, and later replaced, by `Disk.replace_file`. Each
+later frame is appended and synced before its changes are visible and before the next one is
+written. Hence, on reading:
 
-    the first frame is broken                      the file was damaged: StorageError
-    a later one is, and a good one follows it      likewise
-    a later one is, and nothing good follows it    a crash while it was written: it never happened
+    the first frame is broken                           the file was damaged: StorageError
+    a later one is broken, and a valid one follows      likewise
+    a later one is broken, and no valid one follows     a crash while it was written: it is ignored
 
-After a failed append the next write replaces the file: what the disk holds of a file whose sync
+After a failed append the next write replaces the file, because the content of a file whose sync
 failed is unknown.
 
-A journal with a reserve keeps at least `reserve_bytes` of zeros behind its last frame.  Appends go
-into them, and add as many, so they need no new room on a full disk; a write that would leave less
-than the reserve is refused there unless it is a change that makes room, such as deleting a topic.
-(A file system that copies on write, btrfs or ZFS, may still refuse it.)
+A journal with a reserve keeps at least `reserve_bytes` of zeros behind its last frame. Appends
+overwrite these zeros and add as many, so they need no new space on a full disk. There, a write that
+would leave less than the reserve is refused, unless it is a change that frees space, such as
+deleting a topic. (A copy-on-write file system, btrfs or ZFS, may still refuse it.)
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _REMEDY = (
     "restore it from a backup, or move it away and rebuild it from the logs with k storage rebuild"
 )
 _SLACK_BYTES = 1 << 20
-"""How far the journal may outgrow twice its first frame before everything is written anew."""
+"""How far the journal may outgrow twice its first frame before it is rewritten."""
 _PLAIN = Znode._fields.index("acl")
-"""How many fields a node of a broker's own store has."""
+"""Number of fields of a node in a broker's own store."""
 _DEFAULTS = tuple(Znode._field_defaults[name] for name in Znode._fields[_PLAIN:])
 
 
@@ -55,7 +55,7 @@ class StoredSession(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """All there is, or what has changed: then None is what was removed."""
+    """The whole state, or changes to it; in changes, None stands for a removal."""
 
     zxid: int
     nodes: Mapping[str, Znode | None]
@@ -69,7 +69,7 @@ class Restored(NamedTuple):
 
 
 class Journal:
-    """One write at a time, which is the caller's care."""
+    """The caller has to make one write at a time."""
 
     def __init__(
         self, disk: Disk, path: str, remedy: str = _REMEDY, *, reserve_bytes: int = 0
@@ -79,9 +79,11 @@ class Journal:
         self._remedy = remedy
         self._reserve_bytes = reserve_bytes
         self._file: File | None = None
-        """The file, if everything up to `_end` is on disk; None if the next write replaces it."""
+        """The open file, if everything up to `_end` is on disk; None if the next write replaces
+        it.
+        """
         self._must_replace = True
-        """Whether a write replaces `_file` if there is room for that."""
+        """Whether a write replaces `_file` if there is space for that."""
         self._end = 0
         """Bytes of all frames."""
         self._whole = 0
@@ -90,11 +92,13 @@ class Journal:
         """Bytes of all frames and of the zeros behind them."""
 
     def size(self) -> int:
-        """Bytes of the file; raises OSError."""
+        """Return the bytes of the file. Raises OSError."""
         return (self._file or self._disk.open(self.path)).size()
 
     async def read(self) -> Restored:
-        """StorageError for a damaged file; FileNotFoundError."""
+        """Read the file. Raises StorageError if it is damaged, FileNotFoundError if it is
+        missing.
+        """
         data = await self._disk.offload(lambda: self._disk.read_file(self.path))
         result = restored(data, self.path, self._remedy)
         if self._reserve_bytes:
@@ -105,9 +109,9 @@ class Journal:
         return result
 
     async def write(self, change: Stored, before: Stored, *, makes_room: bool = False) -> None:
-        """Put the change on disk, on top of `before`; raises OSError.
+        """Write the change to disk, on top of `before`. Raises OSError.
 
-        On a full disk, a change that `makes_room` may take the reserve.
+        On a full disk, a change that `makes_room` may use the reserve.
         """
         file, self._file = self._file, None
         frame = _frame(change)
@@ -137,7 +141,9 @@ class Journal:
         self._file = file
 
     def close(self, whole: Stored) -> None:
-        """Leaves one frame, which is whole or known to be damaged, however it is cut; OSError."""
+        """Close with one frame in the file, so that any truncation is detected as damage. Raises
+        OSError.
+        """
         if self._file is None or self._end > self._whole:
             self._replace(whole)
         self._file = None
@@ -157,16 +163,18 @@ class Journal:
         self._must_replace = False
 
     def _extend(self, file: File, end: int) -> None:
-        """Add zeros unless the reserve is there behind `end`; OSError if it cannot be."""
+        """Add zeros unless the reserve exists behind `end`. Raises OSError if it cannot be
+        added.
+        """
         if not self._reserve_bytes or end + self._reserve_bytes <= self._size:
             return
-        # Twice the reserve, so that few appends pay for it.
+        # Twice the reserve, so that few appends have to extend the file.
         zeros = bytes(end + 2 * self._reserve_bytes - self._size)
         try:
             file.write_at(self._size, zeros)
             self._size += len(zeros)
         except OSError as error:
-            self._size = max(self._size, file.size())  # a part of them may have had room
+            self._size = max(self._size, file.size())  # a part of them may have been written
             if error.errno not in NO_ROOM or end + self._reserve_bytes > self._size:
                 raise
 
@@ -201,12 +209,12 @@ def _append(file: File, position: int, frame: bytes) -> None:
 
 
 def _frames(data: bytes, at: int = 0) -> Iterator[bytes]:
-    """The bodies of the good frames from `at` up to the first broken one."""
+    """Yield the bodies of the valid frames from `at` up to the first broken one."""
     while at + _HEAD.size <= len(data):
         size, crc = _HEAD.unpack_from(data, at)
         at += _HEAD.size
         body = data[at : at + size]
-        # Zeros, as a crash may leave them, would have the CRC of an empty body.
+        # Zeros, as a crash may leave them, would match the CRC of an empty body.
         if not 0 < size == len(body) or zlib.crc32(body) != crc:
             return
         yield body
@@ -214,7 +222,7 @@ def _frames(data: bytes, at: int = 0) -> Iterator[bytes]:
 
 
 def restored(data: bytes, path: str, remedy: str = _REMEDY) -> Restored:
-    """What the file's bytes stand for; StorageError for a damaged file."""
+    """Return the state in the file's bytes. Raises StorageError if they are damaged."""
     nodes: dict[str, Znode] = {}
     sessions: dict[int, StoredSession] = {}
     zxid = end = 0

@@ -1,15 +1,15 @@
-"""A real ZooKeeper ensemble, through kazoo.
+"""KazooZooKeeper: a real ZooKeeper ensemble, through kazoo.
 
-kazoo works in threads of its own: every answer, watch and session event comes back to the loop by
-`call_soon_threadsafe`, and nothing here waits for a thread on the loop.  kazoo is imported when a
+kazoo uses threads of its own: every response, watch and session event returns to the loop by
+`call_soon_threadsafe`, and nothing here waits for a thread on the loop. kazoo is imported when a
 client is started, not before.
 
-kazoo reconnects by itself and for ever.  While it is not connected, every call raises
+kazoo reconnects by itself, without limit. While it is not connected, every call raises
 ConnectionLost at once.
 
-Whoever logs in does so by SASL with DIGEST-MD5, as Kafka's brokers do, or with credentials of
-ZooKeeper's own scheme `digest`; to a server that refuses, or that dies during the login, which
-looks the same, a new client is tried again.  There is no Kerberos, and no TLS.
+A login is by SASL with DIGEST-MD5, as Kafka's brokers do, or with credentials of ZooKeeper's own
+scheme `digest`. If the server refuses it, or dies during the login, which looks the same, a new
+client is tried. There is no Kerberos, and no TLS.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ log = logging.getLogger(__name__)
 _RECONNECT_DELAY_S = 0.1
 _MAX_RECONNECT_DELAY_S = 2.0
 _LOGIN_DELAY_S = 1.0
-"""Before a login that was refused is tried again."""
+"""Seconds before a refused login is retried."""
 
 _GIVEN_UP = ("AUTH_FAILED", "CLOSED")
-"""kazoo's states after a login that was refused, one soon after the other."""
+"""kazoo's states after a refused login, one soon after the other."""
 _ROLLED_BACK, _RUNTIME_INCONSISTENCY = 0, -2
-"""How the operations of a failed multi are marked that did not themselves fail."""
+"""Codes of the operations of a failed multi that did not themselves fail."""
 
 _ERRORS: dict[int, type[ZooKeeperError]] = {
     -4: ConnectionLost,
@@ -91,8 +91,9 @@ _STATES = {
 
 
 class KazooZooKeeper:
-    """`connect` is Kafka's `zookeeper.connect`: host:port,host:port/chroot.  `access_to` says who
-    may do what with a znode that this client makes, by its path below the chroot."""
+    """`connect` is Kafka's `zookeeper.connect`: host:port,host:port/chroot. `access_to` returns the
+    access to a znode that this client creates, by its path below the chroot.
+    """
 
     def __init__(
         self,
@@ -122,8 +123,9 @@ class KazooZooKeeper:
         return self._session
 
     async def start(self) -> None:
-        """Makes the chroot where there is none, as Kafka does.  NoAuth where the login is refused
-        for as long as a connection may take."""
+        """Connect; create the chroot if it does not exist, as Kafka does. Raises NoAuth if the
+        login is refused until the connection timeout.
+        """
         self._loop = asyncio.get_running_loop()
         self._connect()
         try:
@@ -141,7 +143,7 @@ class KazooZooKeeper:
         if self._chroot:
             await self._call("/", lambda kazoo: kazoo.ensure_path_async(self._chroot, acl))
         else:
-            # kazoo says that it is connected before it logs in.
+            # kazoo reports that it is connected before it logs in.
             await self.exists("/")
 
     def _connect(self) -> None:
@@ -273,7 +275,7 @@ class KazooZooKeeper:
         return None
 
     async def _call(self, path: str, submit: Callable[[Any], Any]) -> Any:
-        """What the asynchronous result that `submit` returns will hold."""
+        """Return the value of the asynchronous result that `submit` returns."""
         if not self._connected.is_set():
             raise ConnectionLost(path)
         answer = self._loop.create_future()
@@ -283,7 +285,9 @@ class KazooZooKeeper:
         return await answer
 
     def _acl(self, path: str) -> Any:
-        """None leaves it to kazoo, for which everybody may do anything."""
+        """Return the ACL of a new node; None is kazoo's default, which permits everything to
+        everyone.
+        """
         from kazoo.security import CREATOR_ALL_ACL, READ_ACL_UNSAFE
 
         match self._access_to(path):
@@ -294,7 +298,7 @@ class KazooZooKeeper:
         return CREATOR_ALL_ACL
 
     def _state_changed(self, client: Any, state: str) -> None:
-        """In a thread of kazoo's."""
+        """Handle a state change, in a thread of kazoo."""
         client_id = client.client_id
         session = client_id[0] if client_id else NO_SESSION
         self._post(self._session_changed, client, _STATES[state], session)
@@ -303,7 +307,9 @@ class KazooZooKeeper:
         self._loop.call_later(_LOGIN_DELAY_S, self._log_in_again, client)
 
     def _log_in_again(self, client: Any) -> None:
-        """Where the login was refused: there kazoo gives up for good, and need not say so."""
+        """Log in with a new client if the login was refused: kazoo gives up then, perhaps
+        silently.
+        """
         if self._closing or client is not self._client or self._connected.is_set():
             return
         if client.client_state not in _GIVEN_UP:
@@ -329,16 +335,18 @@ class KazooZooKeeper:
             listener(event)
 
     def _disconnected(self) -> None:
-        """kazoo keeps what it was handed just after the connection broke until there is a new one,
-        however long; our callers do not wait for that."""
+        """Fail pending calls. Requests made just after the connection broke are kept by kazoo until
+        it reconnects, however long; our callers do not wait for that.
+        """
         self._connected.clear()
         for answer, path in self._calls.items():
             if not answer.done():
                 answer.set_exception(ConnectionLost(path))
 
     def _stop(self, client: Any, on_stopped: Callable[[], None]) -> None:
-        """Stop a client in a daemon thread: kazoo waits for a server that does not respond for 10 s
-        and more, and a thread of the loop's executor would keep the process alive until then."""
+        """Stop a client in a daemon thread: kazoo waits 10 s and more for a server that does not
+        respond, and a thread of the loop's executor would keep the process alive until then.
+        """
 
         def stop() -> None:
             try:
@@ -352,7 +360,7 @@ class KazooZooKeeper:
         return None if watch is None else _Bridge(self, watch)
 
     def _post(self, callback: Callable[..., None], *arguments: Any) -> None:
-        """From a thread of kazoo's to the loop, unless that is already gone."""
+        """Call back on the loop, from a thread of kazoo, unless the loop is closed."""
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(callback, *arguments)
 
@@ -366,8 +374,8 @@ class KazooZooKeeper:
 def _stop(client: Any) -> None:
     from kazoo.exceptions import WriterNotClosedException
 
-    # A server that does not answer keeps kazoo's threads, which end with the process, and the
-    # session, which times out.
+    # If a server does not respond, kazoo's threads end with the process, and the session by its
+    # timeout.
     with contextlib.suppress(WriterNotClosedException):
         client.stop()
         client.close()
@@ -375,13 +383,13 @@ def _stop(client: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Bridge:
-    """A watch as kazoo calls it.  Equal ones are one: kazoo keeps watches in sets."""
+    """A watch as kazoo calls it. Equal ones count as one, since kazoo keeps watches in sets."""
 
     zookeeper: KazooZooKeeper
     watch: Watch
 
     def __call__(self, event: Any) -> None:
-        # An event of no type tells that the watch is lost.
+        # An event of no type means that the watch is lost.
         if event.type in _EVENTS:
             own = WatchEvent(_EVENTS[event.type], self.zookeeper._own(event.path))
             self.zookeeper._post(self.watch, own)

@@ -1,12 +1,11 @@
-"""Log lines as they leave the process: text for people, JSON for programs.
+"""Formats of log lines: text for people, JSON for programs.
 
     text   [2026-01-31 12:00:00,123] INFO listening on PLAINTEXT://:9092 (kserver)
     json   {"time": "2026-01-31T11:00:00.123Z", "level": "INFO", "logger": "kserver", "message": ..}
 
-A line is a line, whatever it quotes: what cannot be printed, such as a line feed or the escape of a
-terminal in the name that a client gives itself, is written as Python writes it in a text.  A
-traceback follows its line in text, each of its own indented; in JSON it is `exception`.  What is
-logged with `extra={"facts": {...}}` has those as fields of the object too.
+An event is one line, whatever it quotes: unprintable characters, such as a line feed or a terminal
+escape in a client's name, are written as Python escapes. In text, a traceback follows its line,
+indented; in JSON it is `exception`. `extra={"facts": {...}}` adds fields to the object.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _INDENT = "    "
 
 
 def printable(text: str) -> str:
-    """The text with all that is no printable character escaped."""
+    """Return the text with all unprintable characters escaped."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
@@ -59,7 +58,7 @@ class JsonLogLines(logging.Formatter):
 
 
 def set_up(kind: str, levels: dict[str, int]) -> None:
-    """Log to standard output; `levels` by the logger's name, "" for all."""
+    """Log to standard output; `levels` by the logger's name, "" for the root."""
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(JsonLogLines() if kind == "json" else TextLines())
     logging.root.handlers = [handler]

@@ -1,23 +1,23 @@
-"""How fast work in the background may go: it waits where it was too fast."""
+"""Pace: limits the rate of background work, by waiting."""
 
 from __future__ import annotations
 
 import time
 
 _WAIT_S = 0.05
-"""Shorter waits are put off until they come to this."""
+"""Seconds: shorter waits are postponed until they add up to this."""
 _FORGOTTEN_S = 1.0
-"""What was not used up for longer cannot be made up for."""
+"""Seconds: time that was not used for longer than this does not count."""
 _NO_LIMIT = 1e300
 
 
 class Pace:
-    """`bytes_per_second` on average; blocks its thread."""
+    """Spends `bytes_per_second` on average; blocks its thread."""
 
     def __init__(self, bytes_per_second: float) -> None:
         self._rate = bytes_per_second
         self._due: float | None = None
-        """When all that was spent so far may have been."""
+        """The time by which all that was spent so far is allowed."""
 
     def spend(self, size: int) -> None:
         if self._rate >= _NO_LIMIT:

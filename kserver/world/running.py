@@ -1,4 +1,6 @@
-"""Parts that come and go while what they belong to runs: each one's `run` is a task."""
+"""RunningParts: parts that are added and removed while their owner runs; each part's `run` is a
+task.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from typing import Generic, Protocol, TypeVar
 
 class Part(Protocol):
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Run until cancelled."""
 
 
 P = TypeVar("P", bound=Part)
@@ -34,7 +36,9 @@ class RunningParts(Generic[P]):
             task.cancel()
 
     def let_end(self, part: P) -> None:
-        """It was told to end and does so by itself, after what it must not leave half done."""
+        """Remove a part that was asked to end and will do so by itself, once its work is
+        complete.
+        """
         self._tasks.pop(part)
 
     async def run(self) -> None:

@@ -1,4 +1,4 @@
-"""Living with ZooKeeper sessions: outlast a lost connection, hold what one session may hold."""
+"""Helpers for ZooKeeper sessions: survive lost connections, hold an ephemeral node."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ T = TypeVar("T")
 RECONNECT_BACKOFF_S = 0.1
 CLAIM_RETRY_S = 0.25
 TICK_S = 3.0
-"""A session lives on for up to its timeout and one tick of the server's, of 2 or 3 seconds."""
+"""Seconds: a session lives for up to its timeout and one tick of the server, which is 2 or 3 s."""
 
 
 async def until_connected(call: Callable[[], Awaitable[T]]) -> T:
-    """What `call` returns, called again after each ConnectionLost for as long as it takes.
+    """Return the result of `call`, called again after each ConnectionLost for as long as it takes.
 
-    A lost call may have taken effect, so it must bear a second time.
+    A lost call may have taken effect, so it has to be repeatable.
     """
     while True:
         try:
@@ -35,7 +35,9 @@ async def until_connected(call: Callable[[], Awaitable[T]]) -> T:
 
 
 async def in_any_session(call: Callable[[], Awaitable[T]]) -> T:
-    """As `until_connected`, and after the end of a session in the next one."""
+    """Do the same as `until_connected`, and repeat the call after the end of a session in the
+    next.
+    """
     while True:
         try:
             return await until_connected(call)
@@ -44,7 +46,7 @@ async def in_any_session(call: Callable[[], Awaitable[T]]) -> T:
 
 
 async def until_lost(zookeeper: ZooKeeper, path: str, for_s: float) -> None:
-    """Returns once ZooKeeper has answered nothing about `path` for `for_s` seconds."""
+    """Return once ZooKeeper has not responded to requests about `path` for `for_s` seconds."""
     loop = asyncio.get_running_loop()
     answered_s = loop.time()
     while loop.time() < answered_s + for_s:
@@ -63,8 +65,8 @@ async def claim(
 ) -> None:
     """Hold the ephemeral `path`, which `attempt` creates, alone or together with other writes.
 
-    While another session holds it, try again until a session of `timeout_ms` that is not alive must
-    have ended: it may be our own from before a crash.  NodeExists after that.
+    While another session holds it, retry until a dead session of `timeout_ms` must have ended: it
+    may be our own from before a crash. Raises NodeExists after that.
     """
     deadline = asyncio.get_running_loop().time() + timeout_ms / 1000 + TICK_S
     while True:
@@ -75,7 +77,7 @@ async def claim(
             holder = await until_connected(lambda: zookeeper.exists(path))
         if holder is not None:
             if holder.ephemeral_owner == zookeeper.session_id:
-                # The first attempt got through, and its answer was lost with the connection.
+                # The first attempt succeeded, and its response was lost with the connection.
                 return
             if asyncio.get_running_loop().time() >= deadline:
                 raise NodeExists(path)

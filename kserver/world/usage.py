@@ -1,7 +1,7 @@
-"""What this process takes of the machine: /proc, and the clocks of its threads.
+"""This process's use of resources: /proc, and the CPU clocks.
 
-Each function gives None where the kernel does not tell: outside of Linux, or in a container that
-hides it.
+Each function returns None if the kernel does not provide the value: outside of Linux, or in a
+container that hides it.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from uuid import uuid4
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _BEGAN_AT = 19
-"""Among the fields of /proc/self/stat that follow the program's name."""
+"""Index among the fields of /proc/self/stat that follow the program's name."""
 _MOST_RESERVED_FILES = 64
 
 
 monotonic_s = time.monotonic
-"""The clock of asyncio's loops, which tell it through a call into Python."""
+"""The clock of asyncio's loops, which read it through a call into Python."""
 
 
 def cpu_s() -> float:
-    """User and system time of all threads that have been."""
+    """Return user and system time of all threads, including ended ones."""
     return time.process_time()
 
 
 def thread_cpu_s() -> float:
-    """The CPU time of the thread that asks."""
+    """Return the CPU time of the calling thread."""
     return time.thread_time()
 
 
 def age_s() -> float | None:
-    """How long ago the process began, to a hundredth."""
+    """Return the age of the process in seconds, to a hundredth."""
     try:
         with open("/proc/self/stat") as file:
             fields = file.read().rpartition(")")[2].split()
@@ -44,13 +44,13 @@ def age_s() -> float | None:
 
 
 def began_s() -> float | None:
-    """When that was, in seconds since 1970."""
+    """Return the start of the process in seconds since 1970."""
     age = age_s()
     return None if age is None else time.time() - age
 
 
 def memory_bytes() -> tuple[int, int] | None:
-    """Addresses that are taken, and how much of that is in RAM."""
+    """Return virtual and resident memory."""
     try:
         with open("/proc/self/statm") as file:
             total, resident = file.read().split()[:2]
@@ -60,7 +60,9 @@ def memory_bytes() -> tuple[int, int] | None:
 
 
 def disk_bytes() -> tuple[int, int] | None:
-    """Read from disks, and written to them or about to be; the page cache's hits are neither."""
+    """Return bytes read from disks, and written to them or about to be; hits in the page cache do
+    not count.
+    """
     try:
         with open("/proc/self/io") as file:
             fields = dict(line.rstrip().split(": ") for line in file)
@@ -78,19 +80,20 @@ def open_files() -> int | None:
 
 
 def most_files() -> int:
-    """How many may be open."""
+    """Return the maximum number of open files."""
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def files_left() -> int:
-    """How many connections and new partitions may open.  The rest is kept for the logs that are
-    there, which roll segments and write checkpoints."""
+    """Return how many files new connections and partitions may open. The rest is reserved for
+    existing logs, which roll segments and write checkpoints.
+    """
     most = most_files()
     return most - (open_files() or 0) - min(_MOST_RESERVED_FILES, most // 4)
 
 
 def can_open(files: int) -> bool:
-    """Whether so many more may be open, now."""
+    """Whether `files` more may be opened now."""
     tried: list[int] = []
     try:
         tried.append(os.open("/", os.O_PATH | os.O_CLOEXEC))
@@ -107,8 +110,9 @@ def can_open(files: int) -> bool:
 
 
 def boot_id() -> str:
-    """The kernel's id of this boot of the machine; one that no other call gives where the kernel
-    tells none, so that no two starts are taken for the same boot."""
+    """Return the kernel's id of this boot of the machine. If there is none, return a unique one, so
+    that no two starts appear to be of the same boot.
+    """
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()

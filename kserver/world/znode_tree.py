@@ -1,15 +1,15 @@
-"""The tree of nodes: what ZooKeeper's operations do to it, and which watches that sets off.
+"""The tree of nodes: the effects of ZooKeeper's operations, and the watch events they cause.
 
 Pure: no I/O, no clock, no await.
 
-The embedded and the simulated ZooKeeper keep one; the contract test holds both to the real one.
-`ZnodeTransaction` tries requests one after the other on top of a tree, which stays as it is until
-`commit`, so that nothing is seen before it is on disk.
+The embedded and the simulated ZooKeeper use it; the contract test compares both to the real one.
+`ZnodeTransaction` tries requests one after the other on top of a tree, which is unchanged until
+`commit`, so that no change is visible before it is on disk.
 
 Rules (ZooKeeper: PrepRequestProcessor, DataTree, DataNode):
-1. A multi is one transaction: all of its changes carry the same zxid, and any failure undoes all.
-2. A parent counts the children ever created; that count names the next sequential child.  The
-   `cversion` that clients see counts the deletions too.
+1. A multi is one transaction: all of its changes have the same zxid, and any failure undoes all.
+2. A parent counts the children ever created; that count names the next sequential child. The
+`cversion` that clients see counts the deletions too.
 3. Creating a child changes the parent's pzxid and cversion, not its version or mtime.
 """
 
@@ -42,7 +42,7 @@ from kserver.world.zookeeper import (
 )
 
 READ, WRITE, CREATE, DELETE, ADMIN = 1, 2, 4, 8, 16
-"""What an ACL permits, as bits (ZooKeeper: ZooDefs.Perms)."""
+"""Permissions in an ACL, as bits (ZooKeeper: ZooDefs.Perms)."""
 
 
 class Znode(NamedTuple):
@@ -59,7 +59,7 @@ class Znode(NamedTuple):
     acl: Acl = ()
     aversion: int = 0
     is_null: bool = False
-    """The data is not only empty, there is none."""
+    """Whether the data is null, not only empty."""
 
     @property
     def stat(self) -> Stat:
@@ -83,12 +83,12 @@ class SetAcl:
     path: str
     acl: Acl
     version: int = ANY_VERSION
-    """Of the ACL, not of the data."""
+    """Expected version of the ACL, not of the data."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """An operation that made no sense before it came to the tree."""
+    """An operation that was found invalid before it is applied to the tree."""
 
     path: str
     error: ZooKeeperError
@@ -96,8 +96,7 @@ class Refused:
 
 TreeOp: TypeAlias = Op | SetAcl | Refused
 Guard: TypeAlias = Callable[[Znode, int, str], None]
-"""Raises NoAuth unless the node's ACL permits what the bit stands for; the path is for the error.
-"""
+"""Raises NoAuth unless the node's ACL has the permission bit; the path is for the error."""
 
 
 def let_pass(node: Znode, perms: int, path: str) -> None:
@@ -155,7 +154,7 @@ class Tree:
 
 
 class ZnodeTransaction:
-    """Requests on their way into `tree`; each sees those before it."""
+    """Requests to be committed to `tree`; each sees those before it."""
 
     def __init__(self, tree: Tree) -> None:
         self.changes: dict[str, Znode | None] = {}
@@ -173,7 +172,7 @@ class ZnodeTransaction:
         session: int,
         guard: Guard = let_pass,
     ) -> list[OpResult]:
-        """All of them, or none and the first one's error."""
+        """Apply all operations, or none and raise the error of the first that failed."""
         self._tried = {}
         self._guard = guard
         events: list[WatchEvent] = []
@@ -189,7 +188,7 @@ class ZnodeTransaction:
         return results
 
     def missing_parents(self, path: str) -> Iterator[Create]:
-        """What creates them, the topmost first."""
+        """Return operations that create the missing parents, the topmost first."""
         self._tried = {}
         ancestors = []
         while (path := parent_of(path)) != "/" and self._node(path) is None:
@@ -197,7 +196,7 @@ class ZnodeTransaction:
         return map(Create, reversed(ancestors))
 
     def commit(self) -> list[WatchEvent]:
-        """Let the tree have it; returns what happened, in order."""
+        """Apply the changes to the tree; return the events in order."""
         self._tree.change(self.changes)
         return self.events
 
@@ -280,7 +279,7 @@ class ZnodeTransaction:
         return node
 
     def node(self, path: str) -> Znode | None:
-        """As it stands after the requests that were applied."""
+        """Return the node as it is after the applied requests."""
         return self.changes[path] if path in self.changes else self._tree.nodes.get(path)
 
     def _node(self, path: str) -> Znode | None:
@@ -291,7 +290,9 @@ class ZnodeTransaction:
 
 
 def end_of_session(tree: Tree, session: int | None = None) -> list[Op]:
-    """What removes a session's ephemeral nodes; without a session, all sessions'."""
+    """Return operations that delete a session's ephemeral nodes; without a session, all
+    sessions'.
+    """
     return [
         Delete(path)
         for path, node in sorted(tree.nodes.items())
@@ -313,7 +314,9 @@ class Watches:
         self._children.setdefault(path, {})[watch] = None
 
     def take(self, event: WatchEvent) -> list[Watch]:
-        """Those that `event` sets off, in the order in which they were left."""
+        """Remove and return the watches that `event` triggers, in the order in which they were
+        set.
+        """
         taken: list[Watch] = []
         if event.type is not WatchType.CHILDREN:
             taken += self._data.pop(event.path, ())

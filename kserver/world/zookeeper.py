@@ -1,18 +1,18 @@
 """ZooKeeper as the broker sees it: a small tree of versioned nodes, with watches and sessions.
 
-`ZooKeeper` is the protocol.  `embedded.py` keeps it in this process over one durable file,
-`kazoo.py` speaks to a real ensemble, and the simulated one is `tests/support/zookeeper.py`.  One
-contract test holds for all three (`tests/contract/test_zookeeper.py`).
+`ZooKeeper` is the protocol. `embedded.py` implements it in this process over one durable file,
+`kazoo.py` on a real ensemble, and the simulated one is `tests/support/zookeeper.py`. One contract
+test covers all three (`tests/contract/test_zookeeper.py`).
 
     ZooKeeperError
     +-- NoNode              no such node, or a created node's parent is missing
     +-- NodeExists
-    +-- BadVersion          somebody wrote since: read again and decide again
-    +-- NotEmpty            a node with children is not deleted
+    +-- BadVersion          the node was changed concurrently: read it and decide again
+    +-- NotEmpty            a node with children cannot be deleted
     +-- NoChildrenForEphemerals
-    +-- NoAuth              the node's ACL does not let this client do that
+    +-- NoAuth              the node's ACL does not permit this client the operation
     +-- ConnectionLost      not connected, or no longer: a write may have happened or not
-    +-- SessionExpired      ephemerals are gone; a new session comes by itself
+    +-- SessionExpired      ephemerals were deleted; a new session is opened automatically
 
 Paths are absolute, below the chroot if there is one, and end without a slash ("/" is the root).
 """
@@ -31,13 +31,13 @@ CLOSE_LIMIT_S = 1.0
 
 
 class ZooKeeperError(Exception):
-    """An operation that was refused or cannot be answered; `path` is what it was about."""
+    """An operation that was refused or got no response; `path` is the node it was about."""
 
     def __init__(self, path: str = "") -> None:
         super().__init__(path)
         self.path = path
         self.op = 0
-        """Which operation of a transaction it was, from 0."""
+        """Index of the failed operation in a transaction."""
 
     def __str__(self) -> str:
         return f"{type(self).__name__} for {self.path}" if self.path else type(self).__name__
@@ -76,14 +76,14 @@ class SessionExpired(ZooKeeperError):
 
 
 class Access(enum.Enum):
-    """Who may do what with a znode."""
+    """Access to a znode."""
 
     ALL = enum.auto()
-    """Everybody anything."""
+    """Everyone may do everything."""
     READ = enum.auto()
-    """Everybody may read it, and only who made it change it."""
+    """Everyone may read it; only its creator may change it."""
     NONE = enum.auto()
-    """Only who made it may read or change it."""
+    """Only its creator may read or change it."""
 
 
 def open_to_all(_path: str) -> Access:
@@ -91,31 +91,35 @@ def open_to_all(_path: str) -> Access:
 
 
 class Login(NamedTuple):
-    """Who a client is to ZooKeeper."""
+    """A client's credentials at ZooKeeper."""
 
     user: str
     password: str
     by_sasl: bool
-    """By DIGEST-MD5; else in the scheme `digest`, which takes the password in the clear."""
+    """Whether to use DIGEST-MD5; else the scheme `digest`, which sends the password in the
+    clear.
+    """
 
 
 class Stat(NamedTuple):
-    """What ZooKeeper knows of a node.  A zxid numbers the transaction that made the change."""
+    """ZooKeeper's metadata of a node. A zxid is the number of the transaction that made a
+    change.
+    """
 
     czxid: int
-    """Created; Kafka's broker epoch is its broker znode's."""
+    """zxid of its creation; Kafka's broker epoch is that of the broker's znode."""
     mzxid: int
-    """Data last changed."""
+    """zxid of the last change of its data."""
     pzxid: int
-    """Children last changed."""
+    """zxid of the last change of its children."""
     ctime_ms: int
     mtime_ms: int
     version: int
-    """How often the data was set, 0 after creation."""
+    """How often the data was set; 0 after creation."""
     cversion: int
     """How often a child was created or deleted."""
     ephemeral_owner: int
-    """The session that the node goes with, else 0."""
+    """The session that an ephemeral node belongs to, else 0."""
     data_length: int
     num_children: int
     aversion: int = 0
@@ -128,7 +132,7 @@ class WatchType(enum.Enum):
     CHANGED = "changed"
     """Its data was set."""
     CHILDREN = "children"
-    """A child came or went."""
+    """A child was created or deleted."""
 
 
 class WatchEvent(NamedTuple):
@@ -141,19 +145,20 @@ Watch: TypeAlias = Callable[[WatchEvent], None]
 
 class SessionEvent(enum.Enum):
     CONNECTED = "connected"
-    """Again or for the first time; after EXPIRED with a new `session_id`.  Read again whatever a
-    watch is wanted for."""
+    """Connected again or for the first time; after EXPIRED with a new `session_id`. Watches have to
+    be set again, by new reads.
+    """
     DISCONNECTED = "disconnected"
-    """The session may live on and ephemerals stand until EXPIRED, but watches are lost."""
+    """The session and its ephemerals may live on until EXPIRED, but watches are lost."""
     EXPIRED = "expired"
-    """Ephemerals are gone.  CONNECTED follows with a new session."""
+    """Ephemerals were deleted. CONNECTED follows with a new session."""
 
 
 SessionListener: TypeAlias = Callable[[SessionEvent], None]
 
 
 class Grant(NamedTuple):
-    """What an ACL lets one identity do."""
+    """The permissions of one identity in an ACL."""
 
     perms: int
     scheme: str
@@ -161,14 +166,14 @@ class Grant(NamedTuple):
 
 
 Acl: TypeAlias = tuple[Grant, ...]
-"""Empty: everybody may do everything."""
+"""Empty: everyone may do everything."""
 
 
 @dataclass(frozen=True, slots=True)
 class Create:
     path: str
     data: bytes | None = b""
-    """None is read as empty here; ZooKeeper's clients tell them apart."""
+    """None is read as empty here; ZooKeeper's clients distinguish them."""
     ephemeral: bool = False
     sequence: bool = False
     acl: Acl = ()
@@ -189,7 +194,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Nothing but a condition: the node is there and has this version."""
+    """Only a condition: the node exists and has this version."""
 
     path: str
     version: int = ANY_VERSION
@@ -201,11 +206,11 @@ OpResult: TypeAlias = str | Stat | None
 
 
 class ZooKeeper(Protocol):
-    """Every call may raise ConnectionLost or SessionExpired besides what it names.
+    """Every call may raise ConnectionLost or SessionExpired in addition to the errors it names.
 
-    A watch is called once, on the loop, after the change that it tells of is visible; a caller
-    who wants the next change reads again with a new watch.  Watches are lost, uncalled, with the
-    connection.  Calls of one client take effect in the order in which they were made.
+    A watch is called once, on the loop, after the change is visible; to watch for the next change,
+    read again with a new watch. Watches are lost, uncalled, with the connection. Calls of one
+    client take effect in the order in which they were made.
     """
 
     @property
@@ -213,26 +218,30 @@ class ZooKeeper(Protocol):
         """NO_SESSION before the first connection."""
 
     async def start(self) -> None:
-        """Returns once there is a session; ConnectionLost when none came in time."""
+        """Return once there is a session. Raises ConnectionLost if none was opened in time."""
 
     async def close(self) -> None:
-        """Ends the session, and with it this client's ephemerals; a second call does nothing.
+        """End the session, and with it this client's ephemerals; a second call does nothing.
 
-        Raises nothing: where no server responds, returns after CLOSE_LIMIT_S, and the session
-        ends by its timeout.
+        Raises nothing: if no server responds, returns after CLOSE_LIMIT_S, and the session ends by
+        its timeout.
         """
 
     def on_session(self, listener: SessionListener) -> None:
         """Call `listener` on the loop with every SessionEvent from now on."""
 
     async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
-        """NoNode, and then no watch is set.  Watches for CHANGED and DELETED."""
+        """Return data and stat; watch for CHANGED and DELETED. Raises NoNode, and sets no watch
+        then.
+        """
 
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
-        """Watches for CREATED, CHANGED and DELETED, also where there is no node yet."""
+        """Return the stat; watch for CREATED, CHANGED and DELETED, even if there is no node yet."""
 
     async def children(self, path: str, watch: Watch | None = None) -> list[str]:
-        """Names, sorted.  NoNode, and then no watch is set.  Watches for CHILDREN and DELETED."""
+        """Return the children's names, sorted; watch for CHILDREN and DELETED. Raises NoNode, and
+        sets no watch then.
+        """
 
     async def create(
         self,
@@ -243,15 +252,18 @@ class ZooKeeper(Protocol):
         sequence: bool = False,
         make_parents: bool = False,
     ) -> str:
-        """The path made, which with `sequence` ends in ten digits.  NodeExists; NoNode without a
-        parent, unless `make_parents`, which makes the missing ones empty and lasting."""
+        """Create a node and return its path, which with `sequence` ends in ten digits. Raises
+        NodeExists, or NoNode without a parent, unless `make_parents`, which creates missing ones,
+        empty and persistent.
+        """
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
-        """NoNode, BadVersion."""
+        """Set the data and return the new stat. Raises NoNode or BadVersion."""
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        """NoNode, BadVersion, NotEmpty."""
+        """Delete a node. Raises NoNode, BadVersion or NotEmpty."""
 
     async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
-        """All of them or none, each seeing those before it; one result each.  Raises the error of
-        the first that fails."""
+        """Apply all operations or none, each seeing those before it, and return one result each.
+        Raises the error of the first that fails.
+        """

@@ -1,10 +1,10 @@
-"""Who may do what to a node: ZooKeeper's schemes world, ip, digest and auth.
+"""Access control lists of nodes: ZooKeeper's schemes world, ip, digest and auth.
 
 Pure: identities and lists in, a verdict out.
 
-A connection has identities, of which `ip` is there from the start.  `digest` is a user's name and
-the Base64 of the SHA-1 of "user:password"; a client that sends its password proves that it is that
-user.  `auth` in a list that a client sets stands for all that it has proven.
+A connection has identities, of which `ip` exists from the start. `digest` is a user's name and the
+Base64 of the SHA-1 of "user:password"; a client that sends its password proves that it is that
+user. `auth` in a client's list stands for all identities that it has proven.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from kserver.zookeeper.jute import AclRecord
 
 ALL = 31
 OPEN = Grant(ALL, "world", "anyone")
-"""What an empty list in the tree stands for."""
+"""The grant that an empty list in the tree stands for."""
 HIDDEN = "x"
-"""What a digest is shown as to those who may not administer the node."""
+"""Replaces a digest for clients that may not administer the node."""
 
 
 class Identity(NamedTuple):
@@ -37,14 +37,14 @@ class InvalidAcl(ZooKeeperError):
 
 
 def digest(secret: str) -> Identity:
-    """Of "user:password"."""
+    """Return the identity of "user:password"."""
     user = secret.partition(":")[0]
     hashed = hashlib.sha1(secret.encode(), usedforsecurity=False).digest()
     return Identity("digest", f"{user}:{base64.b64encode(hashed).decode()}")
 
 
 def taken(path: str, records: Iterable[AclRecord], identities: Sequence[Identity]) -> Acl:
-    """A list as a client sends it, `auth` resolved; InvalidAcl."""
+    """Return a client's list with `auth` resolved. Raises InvalidAcl."""
     grants: dict[Grant, None] = {}
     for perms, scheme, who in records:
         if scheme == "auth":
@@ -62,7 +62,7 @@ def taken(path: str, records: Iterable[AclRecord], identities: Sequence[Identity
 
 
 def shown(acl: Acl, *, whole: bool) -> tuple[AclRecord, ...]:
-    """A list as getACL answers it; not `whole`, passwords' hashes are hidden."""
+    """Return a list for a getACL response; unless `whole`, passwords' hashes are hidden."""
     return tuple(
         AclRecord(perms, scheme, who)
         if whole or scheme != "digest"
@@ -72,7 +72,7 @@ def shown(acl: Acl, *, whole: bool) -> tuple[AclRecord, ...]:
 
 
 def permits(acl: Acl, perms: int, identities: Iterable[Identity]) -> bool:
-    """Whether one of the identities may do one of these."""
+    """Whether one of the identities has one of these permissions."""
     return not acl or any(
         grant.perms & perms
         and (

@@ -1,14 +1,14 @@
-"""One client's connection: its frames, its session, and its answers in order.
+"""One client's connection: its frames, its session, and its responses in order.
 
-    state        is                                         becomes
-    NEW          nothing has come                           a ConnectRequest: OPENING or OPEN;
+    state        meaning                                    next state
+    NEW          nothing was received                       a ConnectRequest: OPENING or OPEN;
                                                             a four-letter word: CLOSED
-    OPENING      its session is on its way to the disk      OPEN
+    OPENING      its session is being written to disk       OPEN
     OPEN         requests are answered                      closeSession, an expired session: CLOSED
     CLOSED       nothing more is read or sent
 
-Requests take effect in the order in which they come, as ZooKeeper promises.  Changes that follow
-each other wait for the disk together; a read waits for the changes before it, and a change for the
+Requests take effect in the order in which they are received, as ZooKeeper promises. Consecutive
+changes wait for the disk together. A read waits for the changes before it, and a change for the
 reads before it.
 """
 
@@ -56,9 +56,9 @@ log = logging.getLogger(__name__)
 
 _LENGTH = struct.Struct(">i")
 MAX_WAITING = 1000
-"""Requests that one client may have here; then nothing more is read of it."""
+"""Maximum number of pending requests of a client; beyond it, its socket is not read."""
 MAX_UNSENT_BYTES = 64 << 20
-"""What a client may leave unread before it is cut off."""
+"""Maximum of unsent response bytes; a client that exceeds it is disconnected."""
 
 
 class State(enum.Enum):
@@ -70,13 +70,13 @@ class State(enum.Enum):
 
 @dataclass(slots=True)
 class _Slot:
-    """A request that waits for its turn."""
+    """A pending request."""
 
     arrived_s: float
     start: Callable[[_Slot], None] | None
-    """What submits a change; None for a read."""
+    """Submits a change; None for a read."""
     answer: Callable[[], None] | None
-    """What sends the answer; None for a change that is on its way."""
+    """Sends the response; None for a change that is being written."""
 
 
 class Connection(asyncio.Protocol):
@@ -85,9 +85,9 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._received = bytearray()
         self._running: deque[_Slot] = deque()
-        """Changes on their way to the disk."""
+        """Changes that are being written to disk."""
         self._held: deque[_Slot] = deque()
-        """The first is a read that waits for those."""
+        """Requests behind them; the first is a read that waits for the changes."""
         self._is_draining = False
         self._knows_read_only = True
         self.state = State.NEW
@@ -118,7 +118,7 @@ class Connection(asyncio.Protocol):
         self._read()
 
     def close(self) -> None:
-        """Once all is sent."""
+        """Close once all is sent."""
         self.state = State.CLOSED
         if self._transport is not None:
             self._transport.close()
@@ -135,14 +135,14 @@ class Connection(asyncio.Protocol):
         self._send(frame(ReplyHeader(NOTIFICATION_XID, -1, Err.OK), event))
 
     def opened(self, password: bytes) -> None:
-        """The session is there."""
+        """Send the ConnectResponse for the session, which is open now."""
         if self.state is State.OPENING:
             self._connected(self.timeout_ms, self.session, password)
             self.state = State.OPEN
             asyncio.get_running_loop().call_soon(self._read)
 
     def refused(self) -> None:
-        """The session that it asked for is over."""
+        """Refuse the requested session, which has ended."""
         self._connected(0, 0, bytes(PASSWORD_BYTES))
         self.close()
 
@@ -153,7 +153,9 @@ class Connection(asyncio.Protocol):
         self._send(_LENGTH.pack(len(body)) + body)
 
     def _read(self) -> None:
-        """Every whole frame; with too many waiting the rest stays for later."""
+        """Handle every complete frame; with too many pending requests the rest is kept for
+        later.
+        """
         at = 0
         data = self._received
         try:
@@ -180,7 +182,7 @@ class Connection(asyncio.Protocol):
     def _flow(self) -> None:
         if self._transport is None or self._transport.is_closing():
             return
-        # A frame that has not come whole is let in, however many wait.
+        # An incomplete frame is read to its end, however many requests are pending.
         if self.waiting >= MAX_WAITING or len(self._received) > MAX_REQUEST_BYTES + 4:
             self._transport.pause_reading()
         else:
@@ -190,7 +192,7 @@ class Connection(asyncio.Protocol):
         reader = Reader(data)
         if self.state is State.NEW:
             request = reader.record(ConnectRequest)
-            # Clients before ZooKeeper 3.4 neither send nor expect whether read-only will do.
+            # Clients before ZooKeeper 3.4 neither send nor expect the read-only flag.
             self._knows_read_only = reader.left > 0
             self.state = State.OPENING
             self._server.connect(self, request)
@@ -201,7 +203,8 @@ class Connection(asyncio.Protocol):
         if header.type == OpCode.AUTH:
             self._authenticate(header.xid, reader.record(AuthPacket))
         elif header.type == OpCode.SASL:
-            # The answer is to a token that is not there, so the client learns only that it failed.
+            # The response would be to a token that was not evaluated; the client only learns that
+            # it failed.
             self._queue(None, partial(self._fail_authentication, header.xid))
         elif header.type == OpCode.CLOSE_SESSION:
             self._queue(partial(self._close_session, header.xid), None)
@@ -221,7 +224,7 @@ class Connection(asyncio.Protocol):
             self._queue(partial(self._change, header.xid, change), None)
             return
         assert read is not None
-        # A ping is answered with ZooKeeper's number for it, whatever it came with.
+        # A ping is answered with ZooKeeper's xid for it, whatever its own xid.
         xid = PING_XID if read.type == OpCode.PING else header.xid
         view = View(
             self._server.store.tree,
@@ -312,7 +315,7 @@ class Connection(asyncio.Protocol):
         self._drain()
 
     def _drain(self) -> None:
-        """Answer what is ready, and submit the changes that no read stands before."""
+        """Send the responses that are ready, and submit the changes that are not behind a read."""
         if self._is_draining:
             return
         self._is_draining = True
@@ -325,7 +328,7 @@ class Connection(asyncio.Protocol):
             asyncio.get_running_loop().call_soon(self._read)
 
     def _step(self) -> bool:
-        """Whether there was something to do."""
+        """Take one step; return whether there was one."""
         if self._running and self._running[0].answer is not None:
             self._answer(self._running.popleft())
         elif self._held and self._held[0].start is not None:
@@ -344,7 +347,7 @@ class Connection(asyncio.Protocol):
         try:
             slot.answer()
         except Exception:
-            # A bug is this client's loss, not that of all.
+            # A bug affects this client only, not all of them.
             log.exception("a request from %s:%d failed", self.host, self.port)
             self.abort()
         self._server.answered(slot.arrived_s)

@@ -2,15 +2,15 @@
 
 Pure: bytes in, records out, and back.
 
-A record's fields follow each other, big-endian, as its class names them (ZooKeeper:
-zookeeper.jute).  A buffer, a text and a vector open with their length in 4 bytes, and -1 stands for
-null, which a buffer keeps (a node's data may be null); a null text or vector reads as an empty one.
-Every frame is such a sequence behind its length:
+A record's fields follow each other, big-endian, in the order of its class (ZooKeeper:
+zookeeper.jute). A buffer, a text and a vector begin with their length in 4 bytes, where -1 stands
+for null. Null is kept in buffers (a node's data may be null); a null text or vector is read as an
+empty one. Every frame is such a sequence after its length:
 
     client   ConnectRequest, then RequestHeader and the request of its type
-    server   ConnectResponse, then ReplyHeader and the answer, or WatcherEvent where xid is -1
+    server   ConnectResponse, then ReplyHeader and the response, or WatcherEvent if xid is -1
 
-A multi is a MultiHeader and a record by turns, to the header that says that it is done.
+A multi is a sequence of MultiHeader and record, ended by a header whose `done` is set.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class EventType(enum.IntEnum):
 
 
 SYNC_CONNECTED = 3
-"""The state that every WatcherEvent of ours names."""
+"""The state in every WatcherEvent of this server."""
 
 
 class ConnectRequest(NamedTuple):
@@ -305,7 +305,7 @@ _LENGTH = struct.Struct(">i")
 
 
 class Reader:
-    """What is left of a frame.  ProtocolError where a record goes beyond its end."""
+    """Reads the records of a frame in order. Raises ProtocolError if a record exceeds the frame."""
 
     def __init__(self, data: bytes, at: int = 0) -> None:
         self._data = data
@@ -341,13 +341,13 @@ class Reader:
 
     def vector(self, read: Read) -> tuple[Any, ...]:
         count = self.packed(_LENGTH)
-        # Every element has its length or a number, so that many cannot be claimed for nothing.
+        # Every element takes 4 bytes at least, so a larger count is invalid.
         if count < -1 or count * _LENGTH.size > self.left:
             raise ProtocolError(f"a vector of {count} in {self.left} bytes")
         return tuple(read(self) for _ in range(count))
 
     def multi(self, kind_of: Callable[[int], type[tuple[Any, ...]]]) -> Iterator[tuple[int, Any]]:
-        """The type and record of each operation."""
+        """Yield the type and record of each operation."""
         while not (header := self.record(MultiHeader)).done:
             yield header.type, self.record(kind_of(header.type))
 
@@ -360,7 +360,7 @@ class Reader:
 
 
 def encode(*records: tuple[Any, ...]) -> bytes:
-    """The records one after the other."""
+    """Encode the records one after the other."""
     out = bytearray()
     for record in records:
         _write(out, record)
@@ -368,13 +368,13 @@ def encode(*records: tuple[Any, ...]) -> bytes:
 
 
 def frame(*records: tuple[Any, ...]) -> bytes:
-    """Behind their length, as it is sent."""
+    """Encode the records with their length before them."""
     body = encode(*records)
     return _LENGTH.pack(len(body)) + body
 
 
 def multi(results: Iterable[tuple[MultiHeader, tuple[Any, ...]]]) -> list[tuple[Any, ...]]:
-    """The records of a multi, from its operations' headers and records."""
+    """Return the records of a multi, from its operations' headers and records."""
     return [record for pair in results for record in pair] + [MULTI_END]
 
 
@@ -385,7 +385,7 @@ def _write(out: bytearray, record: tuple[Any, ...]) -> None:
 
 @functools.cache
 def _codecs(kind: type[Any]) -> list[tuple[Read, Write]]:
-    """How each field is read and written."""
+    """Return how each field is read and written."""
     return [_codec(hint) for hint in get_type_hints(kind, include_extras=True).values()]
 
 

@@ -1,7 +1,7 @@
-"""The ZooKeeper server as a process: the real world, logging, signals, exit status.
+"""The ZooKeeper server as a process: disk and clock, logging, signals, exit status.
 
 0   stopped by SIGTERM, SIGINT or SIGHUP
-1   could not start, or the disk failed: one line on standard error says why
+1   could not start, or the disk failed: one line on standard error has the reason
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = logging.getLogger("kserver.zookeeper")
 
 
 def load(path: str) -> Settings:
-    """ConfigError."""
+    """Read a file of settings. Raises ConfigError."""
     try:
         with open(path, "rb") as file:
             data = file.read()
@@ -37,8 +37,9 @@ def load(path: str) -> Settings:
 
 
 def run(settings: Settings, ready: Callable[[str, int], None] = lambda host, port: None) -> int:
-    """Serve until a signal; the exit status.  `ready` is told once, when clients are let in, the
-    address and the port."""
+    """Serve until a signal and return the exit status. `ready` is called once, with address and
+    port, when clients are accepted.
+    """
     log_lines.set_up("text", {})
     for warning in settings.warnings:
         log.warning("%s", warning)
@@ -68,7 +69,7 @@ async def _serve(settings: Settings, tell: Callable[[str, int], None]) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        # nohup has SIGHUP ignored, and Java heeds that too.
+        # nohup ignores SIGHUP, which Java respects too.
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
             loop.add_signal_handler(number, stop.set)
 
@@ -92,6 +93,6 @@ def _reason(error: BaseException, settings: Settings) -> str:
     }.get(getattr(error, "errno", None) or 0)
     if remedy is not None and isinstance(error, OSError) and error.filename is None:
         where = f"{settings.address or '*'}:{settings.port}"
-        # asyncio's own text of it has no end of a sentence, and the address twice.
+        # asyncio's own text has the address twice and no remedy.
         return f"cannot listen at {where}: {os.strerror(error.errno or 0)}; {remedy}"
     return str(error)

@@ -1,6 +1,6 @@
-"""What changes nothing: reads, and the watches that they leave.
+"""Requests that change nothing: reads, and the watches that they leave.
 
-Pure: the tree and a record in, the answer's records out.
+Pure: the tree and a record in, the response's records out.
 """
 
 from __future__ import annotations
@@ -78,14 +78,14 @@ _RECORDS: dict[int, type[tuple[Any, ...]]] = {
 
 
 class Read(NamedTuple):
-    """A request that was understood, to be answered when its turn comes."""
+    """A decoded request, to be answered in its turn."""
 
     type: int
     record: Any
 
 
 def read_of(kind: int, reader: Reader) -> Read:
-    """ProtocolError where the request cannot be read."""
+    """Decode a request. Raises ProtocolError if it is invalid."""
     if kind == OpCode.MULTI_READ:
         return Read(kind, reads_of(reader))
     return Read(kind, reader.record(_RECORDS[kind]) if kind in _RECORDS else None)
@@ -93,7 +93,7 @@ def read_of(kind: int, reader: Reader) -> Read:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What one connection sees."""
+    """The tree as one connection may see it."""
 
     tree: Tree
     watches: WatchTable[Any]
@@ -101,10 +101,10 @@ class View:
     identities: Sequence[Identity]
     ephemerals: Callable[[], list[str]]
     tell: Callable[[WatcherEvent], None]
-    """What the client is told before the answer."""
+    """Sends an event to the client, before the response."""
 
     def answer(self, read: Read) -> list[tuple[Any, ...]]:
-        """The records of the answer; ZooKeeperError."""
+        """Return the records of the response. Raises ZooKeeperError."""
         kind, record = read
         match kind:
             case OpCode.PING:
@@ -175,7 +175,7 @@ class View:
         return StatResponse(stat_record(node.stat))
 
     def _each(self, kind: int, record: Any) -> tuple[MultiHeader, tuple[Any, ...]]:
-        """One of a multiRead."""
+        """Return the result of one read of a multiRead."""
         try:
             return MultiHeader(kind, False, Err.OK), self._one(kind, record)
         except ZooKeeperError as error:
@@ -183,8 +183,9 @@ class View:
             return MultiHeader(OpCode.ERROR, False, code), ErrorResponse(code)
 
     def _set_watches(self, asked: SetWatches | SetWatches2) -> None:
-        """After a connection was lost: the client is told of what it missed, the rest is watched
-        again (ZooKeeper: DataTree.setWatches)."""
+        """Restore watches after a lost connection: send the client the events that it missed, and
+        watch the other nodes again (ZooKeeper: DataTree.setWatches).
+        """
         since = asked.relative_zxid
         for path in asked.data:
             node = self.tree.nodes.get(path)

@@ -1,9 +1,9 @@
-"""What a request asks: of the tree, or to read; and what is answered.
+"""Requests as operations on the tree, and the results as responses.
 
 Pure: records in, operations out, and back.
 
     writes   create, create2, delete, setData, setACL, check, multi     `Change`, for the store
-    reads    the rest                                                   `kserver.zookeeper.reads`
+    reads    all others                                                 `kserver.zookeeper.reads`
 
 Refused as Unimplemented: containers, TTL nodes, reconfig, SASL.
 """
@@ -94,15 +94,15 @@ _READS: dict[int, type[tuple[Any, ...]]] = {
 }
 _EPHEMERAL, _SEQUENCE = 1, 2
 _PLAIN_FLAGS = range(4)
-"""Of a create; beyond are containers and TTL nodes (ZooKeeper: CreateMode)."""
+"""Supported flags of a create; larger ones are containers and TTL nodes (ZooKeeper: CreateMode)."""
 
 
 OWN_NODES = frozenset({"/", "/zookeeper", "/zookeeper/config", "/zookeeper/quota"})
-"""What nobody may delete."""
+"""Nodes that cannot be deleted."""
 
 
 class Operation(NamedTuple):
-    """One of a change: how it was asked, and what it is to the tree."""
+    """One operation of a change: its request type, and the operation on the tree."""
 
     type: int
     op: TreeOp
@@ -114,7 +114,9 @@ class Change(NamedTuple):
 
 
 def change_of(kind: int, reader: Reader, identities: Sequence[Identity]) -> Change | None:
-    """None where the request changes nothing.  ProtocolError where it cannot be read."""
+    """Decode a change; return None if the request is not one. Raises ProtocolError if it is
+    invalid.
+    """
     if kind == OpCode.MULTI:
         operations = [
             Operation(each, _op(each, record, identities))
@@ -128,12 +130,12 @@ def change_of(kind: int, reader: Reader, identities: Sequence[Identity]) -> Chan
 
 
 def reads_of(reader: Reader) -> list[tuple[int, ReadRequest]]:
-    """What a multiRead asks for."""
+    """Decode the reads of a multiRead."""
     return list(reader.multi(lambda kind: _READS.get(kind, VersionedRequest)))
 
 
 def _kind_in_multi(kind: int) -> type[tuple[Any, ...]]:
-    # What follows an operation that is not known could not be read.
+    # After an unknown operation the rest could not be decoded.
     return _WRITES.get(kind, VersionedRequest)
 
 
@@ -172,10 +174,10 @@ def _valid(kind: int, record: Any, identities: Sequence[Identity]) -> TreeOp:
 
 
 def valid_path(path: str) -> str:
-    """The path itself; BadArguments (ZooKeeper: PathUtils.validatePath)."""
+    """Return the path. Raises BadArguments if it is invalid (ZooKeeper: PathUtils.validatePath)."""
     if not is_path(path) or any(name in (".", "..") for name in path.split("/")):
         raise BadArguments(path)
-    # ZooKeeper looks at UTF-16 code units, so that beyond U+FFFF nothing is valid.
+    # ZooKeeper checks UTF-16 code units, so characters beyond U+FFFF are invalid.
     if any(c < " " or "\x7f" <= c <= "\x9f" or "\ud800" <= c <= "\uf8ff" for c in path):
         raise BadArguments(path)
     if any(c >= "\ufff0" for c in path):
@@ -186,8 +188,9 @@ def valid_path(path: str) -> str:
 def answers(
     change: Change, results: Sequence[OpResult], stats: Sequence[Stat | None]
 ) -> list[tuple[MultiHeader, tuple[Any, ...]]]:
-    """The result of each operation, with the header that it has in a multi; `stats` are those of
-    the nodes created."""
+    """Return the result of each operation, with its header for a multi; `stats` are those of
+    created nodes.
+    """
     return [
         (MultiHeader(each.type, False, 0), _answer(each.type, result, stat))
         for each, result, stat in zip(change.operations, results, stats, strict=True)
@@ -195,7 +198,9 @@ def answers(
 
 
 def failures(change: Change, error: ZooKeeperError) -> list[tuple[MultiHeader, tuple[Any, ...]]]:
-    """A multi's answer where one failed: those before it were undone, those after it not tried."""
+    """Return the results of a failed multi: operations before the failed one were undone, those
+    after it not tried.
+    """
     codes = [
         Err.OK if at < error.op else Err.RUNTIME_INCONSISTENCY
         for at in range(len(change.operations))

@@ -1,4 +1,4 @@
-"""The server: who is connected, whose session it is, and what is told to whom."""
+"""ZooKeeperServer: accepts connections, and joins sessions, store and watches."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 LOCK = ".lock"
 BACKLOG = 1000
 VERSION = f"3.8.4-k{__version__}"
-"""Tools look for ZooKeeper's number: the one whose protocol this is."""
+"""Tools expect ZooKeeper's version: the one whose protocol this is."""
 _TYPES = {
     WatchType.CREATED: EventType.CREATED,
     WatchType.DELETED: EventType.DELETED,
@@ -37,7 +37,7 @@ _TYPES = {
 
 
 class ZooKeeperServer:
-    """Raises StorageError when the disk fails."""
+    """Raises StorageError if the disk fails."""
 
     def __init__(
         self,
@@ -60,13 +60,13 @@ class ZooKeeperServer:
         self._connections: dict[Connection, None] = {}
         self._addresses: Counter[str] = Counter()
         self._began = asyncio.Event()
-        """A session has a deadline."""
+        """Set once a session has a deadline."""
         self._requests = self._answers = 0
         self._latency_s = (0.0, 0.0, 0.0)
-        """Least, sum, most."""
+        """Minimum, sum, maximum."""
 
     async def run(self, stop: asyncio.Event, ready: Callable[[str, int], None]) -> None:
-        """Serve until `stop`; `ready` is told the address and the port."""
+        """Serve until `stop`; `ready` is called with address and port."""
         settings = self._settings
         self._disk.make_directories(settings.data_dir)
         lock = self._disk.lock(f"{settings.data_dir}/{LOCK}")
@@ -106,7 +106,7 @@ class ZooKeeperServer:
         return asyncio.get_running_loop().time()
 
     def admit(self, connection: Connection) -> bool:
-        """Whether its address may have one more."""
+        """Whether its address may have one more connection."""
         self._connections[connection] = None
         self._addresses[connection.host] += 1
         limit = self._settings.max_connections
@@ -130,9 +130,9 @@ class ZooKeeperServer:
         log.warning("connection from %s:%d closed: %s", connection.host, connection.port, error)
 
     def connect(self, connection: Connection, request: ConnectRequest) -> None:
-        """Open a session, or give it back its own."""
+        """Open a new session, or give the connection the session that it asks for."""
         if request.last_zxid_seen > self.zxid:
-            # It knows more than there is here: its server was another, or this one lost its data.
+            # It has seen more than this server: it was at another one, or this one lost its data.
             log.warning(
                 "connection from %s:%d refused: it has seen zxid %#x, the last zxid here is %#x",
                 *(connection.host, connection.port, request.last_zxid_seen, self.zxid),
@@ -183,11 +183,11 @@ class ZooKeeperServer:
         return self._sessions.is_open(session)
 
     def end(self, session: int) -> bool:
-        """Refuse it from now on; whether it was open."""
+        """Refuse the session from now on; return whether it was open."""
         return self._sessions.close(session)
 
     def ended(self, session: int) -> None:
-        """Its nodes are gone."""
+        """Remove the session after its nodes were deleted."""
         self._sessions.remove(session)
 
     def word(self, word: str) -> str:
@@ -209,7 +209,7 @@ class ZooKeeperServer:
                 await self._began.wait()
                 continue
             if (wait_ms := deadline_ms - self._now_ms()) > 0:
-                # A deadline that comes to be meanwhile is a tick away at least.
+                # A deadline that is added meanwhile is at least a tick away.
                 await asyncio.sleep(min(wait_ms, self._settings.tick_ms) / 1000)
                 continue
             for session in self._sessions.expire(self._now_ms()):

@@ -1,17 +1,17 @@
-"""Who is alive: the table of sessions.
+"""The table of open sessions and their deadlines.
 
-Pure: no I/O, no clock; milliseconds are handed in, of a clock that never goes back.
+Pure: no I/O, no clock; times are passed in as milliseconds of a monotonic clock.
 
-A session is opened by its first connection and lives until it is closed, or until nothing was heard
-of it for its timeout.  Deadlines are rounded up to ticks, as ZooKeeper's are, so that all that are
-due in a tick are found in one bucket, and hearing of a session again mostly moves nothing.
+A session is opened by its first connection and lives until it is closed, or until nothing was
+received from it for its timeout. Deadlines are rounded up to ticks, as ZooKeeper's are: all that
+expire in a tick are in one bucket, and most requests of a session do not move it.
 
-    state     on                     becomes
-    OPEN      heard, connected       OPEN, with a later deadline
-    OPEN      due, or closed         CLOSING: refused from now on, its ephemerals about to go
-    CLOSING   removed                gone: SessionExpired to whoever comes back
+    state     event                  next state
+    OPEN      request, connected     OPEN, with a later deadline
+    OPEN      expired, or closed     CLOSING: refused from now on, ephemerals about to be deleted
+    CLOSING   removed                gone: SessionExpired for a client that reconnects
 
-A session belongs to the connection that came last; the others are told that it moved.
+A session belongs to its last connection; earlier ones are closed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kserver.world.journal import StoredSession
 
 PASSWORD_BYTES = 16
 SERVER_ID = 1
-"""In the highest byte of a session's id, as a lone ZooKeeper has it."""
+"""In the highest byte of a session's id, as in a single ZooKeeper server."""
 
 
 class State(enum.Enum):
@@ -41,7 +41,7 @@ class Session:
     due_ms: int
     """A whole number of ticks: its bucket."""
     owner: object | None = None
-    """The connection that speaks for it."""
+    """The session's connection."""
     state: State = State.OPEN
 
 
@@ -55,13 +55,15 @@ class SessionTable:
     _last_id: int = 0
 
     def restore(self, stored: Mapping[int, StoredSession], now_ms: int) -> None:
-        """After a start: each has its whole timeout to come back."""
+        """Restore sessions after a start; each has its full timeout to reconnect."""
         for session, (timeout_ms, password) in stored.items():
             self._add(session, password, timeout_ms, now_ms)
             self._last_id = max(self._last_id, session)
 
     def new_id(self, wall_ms: int) -> int:
-        """Time in the middle, so that a later start finds higher ones (ZOOKEEPER-1622)."""
+        """Return a new id. Its middle is the time, so that later starts use higher ids
+        (ZOOKEEPER-1622).
+        """
         low = SERVER_ID << 56 | (wall_ms & (1 << 40) - 1) << 16
         self._last_id = max(low, self._last_id + 1)
         return self._last_id
@@ -70,12 +72,12 @@ class SessionTable:
         return min(max(asked_ms, self.min_timeout_ms), self.max_timeout_ms)
 
     def open(self, session: int, password: bytes, timeout_ms: int, now_ms: int) -> Session:
-        """`timeout_ms` is the negotiated one."""
+        """Add a session; `timeout_ms` is the negotiated one."""
         assert session not in self.sessions
         return self._add(session, password, timeout_ms, now_ms)
 
     def reopen(self, session: int, password: bytes, timeout_ms: int, now_ms: int) -> Session | None:
-        """None where it is over, or the password is another's."""
+        """Return the session with a new deadline; None if it has ended or the password is wrong."""
         known = self.sessions.get(session)
         if known is None or known.state is State.CLOSING:
             return None
@@ -90,7 +92,7 @@ class SessionTable:
         return known is not None and known.state is State.OPEN
 
     def heard(self, session: int, now_ms: int) -> bool:
-        """Whether it is still open."""
+        """Extend the deadline; return whether the session is still open."""
         known = self.sessions.get(session)
         if known is None or known.state is State.CLOSING:
             return False
@@ -98,7 +100,7 @@ class SessionTable:
         return True
 
     def close(self, session: int) -> bool:
-        """Refuse it from now on; whether it was open."""
+        """Refuse the session from now on; return whether it was open."""
         known = self.sessions.get(session)
         if known is None or known.state is State.CLOSING:
             return False
@@ -107,7 +109,7 @@ class SessionTable:
         return True
 
     def remove(self, session: int) -> None:
-        """Its ephemerals are gone."""
+        """Remove the session after its ephemerals were deleted."""
         known = self.sessions.pop(session, None)
         if known is not None and known.state is State.OPEN:
             self._forget_deadline(known)
@@ -116,7 +118,7 @@ class SessionTable:
         return min(self._buckets, default=None)
 
     def expire(self, now_ms: int) -> list[int]:
-        """Those that are due, which are CLOSING now, the longest due first."""
+        """Set expired sessions to CLOSING and return them, the longest expired first."""
         due = [
             session
             for bucket in sorted(self._buckets)
@@ -150,7 +152,7 @@ class SessionTable:
             self._buckets.setdefault(due_ms, {})[session.id] = None
 
     def _bucket(self, due_ms: int) -> int:
-        """The first tick after that."""
+        """Return the first tick after a time."""
         return (due_ms // self.tick_ms + 1) * self.tick_ms
 
     def _forget_deadline(self, session: Session) -> None:

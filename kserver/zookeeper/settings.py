@@ -1,4 +1,4 @@
-"""The keys of zookeeper.properties that a server of one machine has.
+"""The keys of zookeeper.properties that a single server has.
 
 Pure: the file's text in, settings out.
 """
@@ -14,7 +14,7 @@ from kserver.zookeeper.words import ALWAYS
 
 DEFAULT_TICK_MS = 3000
 DEFAULT_CONNECTIONS = 60
-"""Of one address; 0 is no limit."""
+"""Per client address; 0 means no limit."""
 _WHITELIST = "4lw.commands.whitelist"
 _SILENT = frozenset(
     {
@@ -23,8 +23,9 @@ _SILENT = frozenset(
         *("standaloneEnabled", "reconfigEnabled", "syncEnabled"),
     }
 )
-"""What an ordinary file says besides and needs nothing here: no ensemble, no transaction log to
-purge, no HTTP server of its own."""
+"""Common keys that are ignored without a warning, since there is no ensemble, no transaction log to
+purge, and no HTTP server.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class Settings:
     warnings: tuple[str, ...] = ()
 
     def shown(self) -> dict[str, object]:
-        """As `conf` tells them."""
+        """Return the settings as `conf` prints them."""
         return {
             "clientPort": self.port,
             "clientPortAddress": self.address or "0.0.0.0",
@@ -55,7 +56,7 @@ class Settings:
 
 
 def parse(text: str, path: str) -> Settings:
-    """ConfigError, which names the file, for what cannot be taken."""
+    """Parse a file. Raises ConfigError, which names the file, if a value is invalid."""
     try:
         values = {entry.key: entry.value.strip() for entry in properties.parse(text)}
         return _settings(values)

@@ -1,11 +1,11 @@
-"""The tree and the sessions, durable: every change is on disk before anybody sees it.
+"""The durable tree and sessions: every change is on disk before it is visible.
 
-Changes that come while the disk is busy go together into the journal's next frame, so that many
-clients share one sync.  Each has a zxid of its own, is seen by those after it, and is answered in
-the order in which they came; before the first answer, whoever watches is told of all of them.
+Changes submitted while the disk is busy go together into the journal's next frame, so that many
+clients share one sync. Each has a zxid of its own, is visible to those after it, and is answered in
+the order of submission. All watch events are sent before the first response.
 
-A disk that fails ends the server: what it holds is unknown, and a client that hears nothing asks
-again elsewhere, or later.
+A disk failure stops the server, because the state on disk is then unknown; clients without a
+response retry later or elsewhere.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from kserver.world.zookeeper import (
 )
 
 FILE = "znodes.msgpack"
-"""Its name, in `dataDir`."""
+"""Name of the file in `dataDir`."""
 REMEDY = "restore it from a copy, or move it away and begin with an empty tree"
 
 _NEW = Znode(b"", 0, 0, 0, 0, 0)
 FIRST: dict[str, Znode] = {
-    # As ZooKeeper makes them, who does not count them as created.
+    # The nodes that ZooKeeper creates, which it does not count as created.
     "/": ROOT._replace(num_children=1),
     "/zookeeper": _NEW._replace(num_children=2),
     "/zookeeper/config": _NEW._replace(acl=(Grant(1, "world", "anyone"),)),
@@ -46,12 +46,12 @@ FIRST: dict[str, Znode] = {
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What became of a change: its zxid, or that of the last one before where it was refused."""
+    """The outcome of a change: its zxid, or the last one before it if the change was refused."""
 
     zxid: int
     results: list[OpResult] = field(default_factory=list)
     stats: list[Stat | None] = field(default_factory=list)
-    """Of the nodes that were created, by operation."""
+    """Stats of the created nodes, by operation."""
     error: ZooKeeperError | None = None
 
 
@@ -75,7 +75,7 @@ class OpenSession:
 
 @dataclass(frozen=True, slots=True)
 class CloseSession:
-    """Deletes its ephemeral nodes too."""
+    """Closes a session and deletes its ephemeral nodes."""
 
     session: int
     answer: Answer
@@ -86,7 +86,7 @@ Write: TypeAlias = ChangeNodes | OpenSession | CloseSession
 
 @dataclass(slots=True)
 class _Batch:
-    """Changes on their way to the disk."""
+    """Changes that are being written to disk."""
 
     nodes: ZnodeTransaction
     zxid: int
@@ -101,14 +101,14 @@ class Store:
         self.tree = Tree()
         self.sessions: dict[int, StoredSession] = {}
         self.zxid = 0
-        """Of the last change that is seen."""
+        """zxid of the last visible change."""
         self._ephemerals: dict[int, dict[str, None]] = {}
         self._waiting: list[Write] = []
         self._some = asyncio.Event()
         self._is_stopping = False
 
     async def open(self) -> None:
-        """StorageError where the file is damaged or cannot be written."""
+        """Read or create the file. Raises StorageError if it is damaged or cannot be written."""
         if self._disk.exists(self._journal.path):
             stored = await self._journal.read()
             self.tree, self.zxid = Tree(stored.nodes), stored.zxid
@@ -122,11 +122,11 @@ class Store:
         return sorted(self._ephemerals.get(session, ()))
 
     def owners(self) -> dict[int, list[str]]:
-        """The ephemeral nodes of each session that has some."""
+        """Return the ephemeral nodes of each session that has some."""
         return {session: sorted(paths) for session, paths in self._ephemerals.items()}
 
     def size_bytes(self) -> int:
-        """Bytes on disk; 0 if the file cannot be read."""
+        """Return the bytes on disk, or 0 if the file cannot be read."""
         try:
             return self._journal.size()
         except OSError:
@@ -137,13 +137,16 @@ class Store:
         return sum(map(len, self._ephemerals.values()))
 
     def submit(self, write: Write) -> None:
-        """Its `answer` is called once it is durable, or refused, in the order of submission."""
+        """Submit a change; its `answer` is called once it is durable or refused, in order of
+        submission.
+        """
         self._waiting.append(write)
         self._some.set()
 
     async def run(self, told: Callable[[WatchEvent], None]) -> None:
-        """Write what is submitted; `told` hears of every event before anyone is answered.  Returns
-        once all is written that was submitted before `stop`."""
+        """Write submitted changes; `told(event)` is called before any `answer`. Returns
+        once all that was submitted before `stop` is written.
+        """
         while self._waiting or not self._is_stopping:
             await self._some.wait()
             self._some.clear()
@@ -163,7 +166,7 @@ class Store:
         self._some.set()
 
     def close(self) -> None:
-        """Once `run` has returned; StorageError."""
+        """Close the journal, after `run` has returned. Raises StorageError."""
         try:
             self._journal.close(Stored(self.zxid, self.tree.nodes, self.sessions))
         except OSError as error:
@@ -223,7 +226,7 @@ class Store:
         return batch.nodes.commit()
 
     def _index(self, changes: dict[str, Znode] | dict[str, Znode | None]) -> None:
-        """Keep whose ephemeral nodes are where; the tree does not have the changes yet."""
+        """Update the ephemeral nodes by session; the tree does not have the changes yet."""
         for path, node in changes.items():
             before = self.tree.nodes.get(path)
             if before is not None and before.owner:

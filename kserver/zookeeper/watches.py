@@ -1,15 +1,15 @@
-"""Who is told of what: the watches of all connections.
+"""The watches of all connections.
 
 Pure: no I/O, no clock, no await.
 
-    left by                  told of                                 until
-    getData, exists          created, changed, deleted               told once
-    getChildren              a child came or went, deleted           told once
-    addWatch, persistent     all of these                            removed
-    addWatch, recursive      created, changed, deleted, of all       removed
+    set by                   events                               removed
+    getData, exists          created, changed, deleted            after one event
+    getChildren              a child came or went, deleted        after one event
+    addWatch, persistent     all of these                         by the client
+    addWatch, recursive      created, changed, deleted, of all    by the client
                              nodes from there on down
 
-A watcher is told of one event once, however many watches it left there (ZooKeeper: DataTree,
+A watcher gets one event only once, however many of its watches match (ZooKeeper: DataTree,
 WatchManager).
 """
 
@@ -49,7 +49,7 @@ class WatchTable(Generic[W]):
         return any((kind, path) in left for kind in kinds)
 
     def remove(self, watcher: W, kinds: Iterable[Kind], path: str) -> bool:
-        """Whether there was one."""
+        """Remove watches; return whether there was one."""
         found = [kind for kind in kinds if self.has(watcher, (kind,), path)]
         for kind in found:
             self._drop(watcher, kind, path)
@@ -60,7 +60,7 @@ class WatchTable(Generic[W]):
             self._drop(watcher, kind, path)
 
     def told(self, event: WatchEvent) -> list[W]:
-        """Who is to be told; the watches of once are over with it."""
+        """Return the watchers that get the event, and remove their one-shot watches."""
         watchers: dict[W, None] = {}
         for kind, path in self._places(event):
             here = self._watchers.get((kind, path), {})
@@ -71,12 +71,14 @@ class WatchTable(Generic[W]):
         return list(watchers)
 
     def counts(self) -> tuple[int, int, int]:
-        """Watchers, paths and watches."""
+        """Return the numbers of watchers, paths and watches."""
         paths = {path for _, path in self._watchers}
         return len(self._left), len(paths), sum(map(len, self._watchers.values()))
 
     def places(self) -> list[tuple[W, str]]:
-        """Each watcher with each path that it watches, whatever the kinds, sorted by the path."""
+        """Return each watcher with each path that it watches, whatever the kinds, sorted by
+        path.
+        """
         pairs = {(watcher, path) for watcher, left in self._left.items() for _, path in left}
         return sorted(pairs, key=lambda pair: pair[1])
 

@@ -1,19 +1,19 @@
-"""The four-letter words, with which monitors and scripts ask a ZooKeeper how it is.
+"""The four-letter words, with which monitors and scripts query a ZooKeeper server.
 
 Pure: figures in, text out.
 
     ruok   imok                          conf   the settings
     srvr   figures of the server         cons   the connections
-    stat   srvr, and the connections     wchs   how many watches
+    stat   srvr, and the connections     wchs   number of watches
     mntr   figures, a line each          envi   the environment
     isro   rw                            wchc   the paths that each session watches
     dirs   bytes on disk                 wchp   the sessions that watch each path
     crst   reset connections' figures    dump   the sessions, and their ephemeral nodes
     srst   reset the server's figures
 
-wchc and wchp list every watch that wchs counts; Apache's server lists those on data alone.
+wchc and wchp list every watch that wchs counts; Apache's server lists only those on data.
 
-`4lw.commands.whitelist` names those that are answered; srvr always is.
+`4lw.commands.whitelist` names the words that are answered; srvr always is.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ KNOWN = frozenset(
         *("ruok", "srst", "srvr", "stat", "stmk", "wchc", "wchp", "wchs"),
     )
 )
-"""Those of ZooKeeper; what of them is not answered here says so."""
+"""ZooKeeper's words; the response to one that is not implemented here is a line that says so."""
 ALWAYS = "srvr"
 EVERY = "*"
 
@@ -56,7 +56,7 @@ class Report(NamedTuple):
     watched_paths: int
     watches: int
     latency_ms: tuple[int, float, int]
-    """Least, mean, most."""
+    """Minimum, mean, maximum."""
     requests: int
     answers: int
     clients: Sequence[Client]
@@ -76,7 +76,7 @@ class Report(NamedTuple):
 
 
 def word(first: int) -> str | None:
-    """The word that a connection opens with instead of a frame, of which this is the length."""
+    """Return the word that a connection began with instead of a frame length, or None."""
     try:
         letters = struct.pack(">i", first).decode("ascii")
     except UnicodeDecodeError:
@@ -169,7 +169,7 @@ def _figures(report: Report) -> dict[str, object]:
 
 
 def _grouped(pairs: Iterable[tuple[str, str]]) -> str:
-    """Each first value on a line, and its second values below it."""
+    """Print each first value on a line, and its second values below it."""
     groups: defaultdict[str, list[str]] = defaultdict(list)
     for first, second in pairs:
         groups[first].append(second)
@@ -198,7 +198,7 @@ def _dump(report: Report) -> str:
 
 
 def _by_deadline(lines: Mapping[int, str], due_ms: Mapping[int, int]) -> str:
-    """The line of each session, below the second at which the session expires."""
+    """Print the line of each session, below the second at which the session expires."""
     sets: defaultdict[int, list[str]] = defaultdict(list)
     for session, line in lines.items():
         sets[due_ms[session] // 1000].append(line)
