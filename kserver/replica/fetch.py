@@ -133,7 +133,7 @@ def read(
                 at_least_one = False
                 left -= size
                 if limits.read_committed:
-                    aborted = log.aborted(one.offset, found.upper_bound)
+                    aborted = _aborted(log, one.offset, found.upper_bound)
             reads.append(
                 Read(
                     one,
@@ -154,6 +154,13 @@ def read(
         except StorageError:
             reads.append(_refusal(replicas, one, ErrorCode.kafka_storage_error, limits))
     return reads
+
+
+def _aborted(log: Log, first: Offset, upper_bound: Offset) -> list[AbortedTransaction]:
+    try:
+        return log.aborted(first, upper_bound)
+    except OSError as error:
+        raise log.failed(error) from error
 
 
 async def warmed(

@@ -5,15 +5,20 @@ from __future__ import annotations
 import errno
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 from uuid import UUID
 
 import pytest
 
 from kserver.config.broker import BrokerConfig
 from kserver.errors import ErrorCode
+from kserver.log.log import Origin
 from kserver.metadata import ClusterMetadata, MetadataCache
-from kserver.model import NO_BROKER, BrokerId, TopicPartition
+from kserver.model import NO_BROKER, NO_EPOCH, BrokerId, TopicPartition
 from kserver.node_to_controller import NodeToControllerChannel
+from kserver.replica import fetch
+from kserver.replica.fetch import FetchLimits
+from kserver.replica.fetch_session import FetchPartition
 from kserver.replica.manager import ReplicaManager
 from kserver.replica.purgatory import Purgatory
 from kserver.wire.control import (
@@ -23,7 +28,7 @@ from kserver.wire.control import (
     StopReplicaPartitionState,
     StopReplicaTopicState,
 )
-from tests.support.logs import batch
+from tests.support.logs import batch, marker
 from tests.unit.log.test_manager import Host, run
 
 ME: BrokerId = 0
@@ -146,6 +151,29 @@ def test_a_log_whose_disk_has_failed_is_not_taken_for_deleted() -> None:
         for partition in (0, 1, 2, 0):
             assert stop(replicas, "a", partition, DELETED_EPOCH, delete=True) is ErrorCode.none
         assert (replicas.partitions, host.manager.logs) == ({}, {})
+
+    run(scenario, seed=1)
+
+
+def test_a_fetch_that_cannot_read_which_transactions_were_aborted_is_a_storage_error() -> None:
+    async def scenario(host: Host) -> None:
+        replicas = await started(host)
+        become(replicas, "a", state(0, epoch=3, replicas=(ME,)))
+        partition = replicas.get("a", 0)
+        fields: dict[str, Any] = {"producer_epoch": 0, "base_sequence": 0, "transactional": True}
+        log, now_ms = partition.log, host.clock.now_ms()
+        log.append_as_leader(batch(2, producer_id=7, **fields), 3, now_ms)
+        log.append_as_leader(marker(7, 0, commit=False), 3, now_ms, origin=Origin.coordinator)
+        partition.reconsider()
+        wanted = [FetchPartition("a", None, 0, NO_EPOCH, 0, NO_EPOCH, 0, 1000)]
+        (read,) = fetch.read(replicas, wanted, FetchLimits(1000, read_committed=True))
+        assert isinstance(read, fetch.Read)
+        assert [one.producer_id for one in read.aborted or ()] == [7]
+        host.disk.fail("read_at", errno.EIO, path="*.txnindex")
+        (read,) = fetch.read(replicas, wanted, FetchLimits(1000, read_committed=True))
+        assert isinstance(read, fetch.Read)
+        assert read.error is ErrorCode.kafka_storage_error
+        assert host.manager.directories[0].failure is not None
 
     run(scenario, seed=1)
 
