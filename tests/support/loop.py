@@ -55,6 +55,8 @@ MOST_TIMERS = 100
 """Of more than these no more than half may have been cancelled."""
 LEFT_OVER = "unhandled exception during asyncio.run() shutdown"
 """Of a process that died, whose last steps had not failed yet: the run itself has ended before."""
+MAX_LAST_STEPS = 20
+"""In which a broker that was killed may wait for its disk at the end of a run."""
 LAST_EVENTS = 20
 MOST_EVENTS = 100_000
 """That a trace keeps as they are."""
@@ -82,6 +84,7 @@ def _simulate(main: Callable[[SimLoop], Coroutine[Any, Any, T]], seed: int) -> T
                 result = runner.run(main(loop))
             finally:
                 loop.resume_all()
+                loop.is_ending = True
             loop.raise_error()
     except BaseException as error:
         error.add_note(f"simulated with seed {seed}, {loop.time():.6f} s; the last events:")
@@ -102,6 +105,9 @@ class SimLoop(asyncio.BaseEventLoop):
         self.trace = Trace(self)
         self.network = Network(self)
         self._errors: list[BaseException] = []
+        self.is_ending = False
+        """Whether the run is over, and its tasks are being cancelled."""
+        self._cancelled_again = 0
         self._now = 0.0
         self._turns = 0
         self._max_s: float = MAX_SIMULATED_S
@@ -161,7 +167,8 @@ class SimLoop(asyncio.BaseEventLoop):
         now = self._now
         if not ready and not self._stopping:
             if not timers:
-                raise self._stuck("deadlock: nothing is ready and no timer is set")
+                self._deadlocked()
+                return
             now = self._now = now + max(timers[0][0] - now, TURN_S)
             if now > self._max_s:
                 raise self._stuck(f"not ended after {MAX_SIMULATED_S} simulated seconds")
@@ -197,6 +204,15 @@ class SimLoop(asyncio.BaseEventLoop):
         while timers and timers[0][1]._cancelled:
             self._timer_cancelled_count -= 1
             heapq.heappop(timers)[1]._scheduled = False
+
+    def _deadlocked(self) -> None:
+        """Raise, except at the end: a broker that was killed waits for its dead disk in each of its
+        last steps, and is cancelled in each."""
+        if not self.is_ending or self._cancelled_again == MAX_LAST_STEPS:
+            raise self._stuck("deadlock: nothing is ready and no timer is set")
+        self._cancelled_again += 1
+        for task in asyncio.all_tasks(self):
+            task.cancel()
 
     def _stuck(self, why: str) -> RuntimeError:
         waiting = "\n".join(sorted(map(repr, asyncio.all_tasks(self))))
