@@ -107,6 +107,7 @@ class Assembly:
         def new_id() -> str:
             return str(UUID(int=world.random.getrandbits(128), version=4))
 
+        # Called only once the broker runs, when self.publisher exists.
         def knows_roles() -> bool:
             return alive.is_registered and self.publisher.knows_roles
 

@@ -65,6 +65,7 @@ async def hand_over(
     )
     for number in range(1, tries + 1):
         image = metadata.current
+        # No other broker could take over.
         if len(image.brokers) < 2:
             return True
 
@@ -90,6 +91,7 @@ async def hand_over(
                 named,
                 more,
             )
+        # Retry early if a change may allow another broker to take over.
         if number < tries:
             with contextlib.suppress(TimeoutError):
                 await metadata.wait_for(is_news, backoff_s)

@@ -150,7 +150,7 @@ class Peer(asyncio.BufferedProtocol):
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
-    # Asking
+    # Requests
 
     @property
     def is_open(self) -> bool:
@@ -225,7 +225,7 @@ class Peer(asyncio.BufferedProtocol):
         """End the connection; requests in flight fail with Disconnected."""
         self._fail(Disconnected(f"the connection to {self} was closed"))
 
-    # Out
+    # Writing
 
     async def _turn(self) -> None:
         turn = self._loop.create_future()
@@ -274,7 +274,7 @@ class Peer(asyncio.BufferedProtocol):
         for part in parts:
             self._transport.write(part)
 
-    # In
+    # Reading
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -361,7 +361,7 @@ class Peer(asyncio.BufferedProtocol):
             call.answer.set_result(frame)
         self._wake()
 
-    # The end
+    # Closing
 
     def _fail(self, error: Exception) -> None:
         if self._failure is not None:

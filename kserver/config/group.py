@@ -80,7 +80,7 @@ class GroupConfig:
 
     @classmethod
     def stored(cls, overrides: Mapping[str, str], broker: BrokerConfig) -> GroupConfig:
-        """Like `of`, for stored overrides, which this or another release accepted: invalid ones
+        """Apply stored overrides, which this or another release accepted: invalid ones
         are ignored, and values outside the bounds are limited to them."""
         table = settings_of(cls)
         usable = {}

@@ -357,7 +357,7 @@ class TopicConfig:
 
     @classmethod
     def stored(cls, overrides: Mapping[str, str], broker: BrokerConfig) -> TopicConfig:
-        """Like `of`, for stored overrides, which this or another release accepted: invalid ones
+        """Apply stored overrides, which this or another release accepted: invalid ones
         are ignored."""
         table = settings_of(cls)
         usable = {n: v for n, v in overrides.items() if n in table and not table[n].refusal(v)}

@@ -76,7 +76,7 @@ class ControllerClaim:
         return True
 
     async def _read_epoch(self) -> tuple[int, int]:
-        """The epoch of the claim that this session holds, and the version of its znode.
+        """Return the epoch of the claim that this session holds, and its znode's version.
 
         If another client has deleted the znode or overwritten it with nonsense, write it again.
         """
@@ -89,7 +89,7 @@ class ControllerClaim:
             except UnreadableZnode as error:
                 log.error("%s; writing it again", error)
             data = znodes.encode_controller_epoch(max(self._epoch_heard(), self._store.epoch) + 1)
-            with suppress(BadVersion, NoNode, NodeExists):  # changed again, or by a lost try
+            with suppress(BadVersion, NoNode, NodeExists):  # changed again, or a lost try succeeded
                 if found is None:
                     await until_connected(partial(self._zookeeper.create, path, data))
                 else:

@@ -281,7 +281,7 @@ class Controller:
     async def elect_leaders(
         self, election: ElectionType, wanted: Collection[TopicPartition] | None
     ) -> dict[TopicPartition, KafkaError | None]:
-        """As `LeaderElections.elect`."""
+        """Run `LeaderElections.elect` in its turn."""
         run = partial(self._elections.elect, election, wanted)
         return await self._queue.one_in_turn(ControllerState.MANUAL_LEADER_BALANCE, run)
 
@@ -291,7 +291,7 @@ class Controller:
         *,
         allow_replication_factor_change: bool = True,
     ) -> dict[TopicPartition, KafkaError | None]:
-        """As `Reassignments.alter`."""
+        """Run `Reassignments.alter` in its turn."""
         run = partial(
             self._reassignments.alter,
             wanted,
@@ -311,21 +311,21 @@ class Controller:
     async def alter_partitions(
         self, broker: BrokerId, broker_epoch: int, changes: Sequence[IsrChange]
     ) -> list[LeaderAndIsr | KafkaError]:
-        """As `BrokerOperations.alter_partitions`."""
+        """Run `BrokerOperations.alter_partitions` in its turn."""
         run = partial(self._brokers.alter_partitions, broker, broker_epoch, changes)
         return await self._queue.one_in_turn(ControllerState.ISR_CHANGE, run)
 
     async def allocate_producer_ids(self, broker: BrokerId, broker_epoch: int) -> ProducerIdBlock:
-        """As `BrokerOperations.allocate_producer_ids`."""
+        """Run `BrokerOperations.allocate_producer_ids` in its turn."""
         run = partial(self._brokers.allocate_producer_ids, broker, broker_epoch)
         return await self._queue.one_in_turn(ControllerState.IDLE, run)
 
     async def shut_down(self, broker: BrokerId, broker_epoch: int) -> list[TopicPartition]:
-        """As `BrokerOperations.shut_down`."""
+        """Run `BrokerOperations.shut_down` in its turn."""
         run = partial(self._brokers.shut_down, broker, broker_epoch)
         return await self._queue.one_in_turn(ControllerState.CONTROLLED_SHUTDOWN, run)
 
-    # What happens
+    # Events
 
     def _put(self, state: ControllerState, event: Callable[[], Awaitable[None]]) -> None:
         """Queue an event, which is dropped if this broker is not the controller by then."""
@@ -396,7 +396,7 @@ class Controller:
         await self._deletions.read_notes(names)
         await self._deletions.advance()
 
-    # Who is the controller
+    # Election of the controller
 
     def _session_changed(self, event: SessionEvent) -> None:
         if event is SessionEvent.EXPIRED:

@@ -127,7 +127,7 @@ class LeaderElections:
             for info in topic.partitions
         ]
 
-    # What old tools write
+    # Requests of old tools
 
     async def preferred_election_noted(self, data: bytes) -> None:
         """Elect the leaders that /admin/preferred_replica_election requests, and delete it."""
@@ -139,7 +139,7 @@ class LeaderElections:
             log_failures(await self.elect(ElectionType.PREFERRED, wanted))
         await self._store.write([Delete(znodes.PREFERRED_ELECTION)])
 
-    # Leadership given back
+    # Automatic rebalance
 
     async def _rebalance(self) -> None:
         wanted = to_give_back(self._context, self._config().leader_imbalance_per_broker_percentage)

@@ -129,7 +129,7 @@ class CoordinatorRuntime(Generic[S]):
         self._has_unloaded = asyncio.Event()
         self._is_closed = False
 
-    # Questions
+    # Requests
 
     def ask(self, key: str, request: Any) -> asyncio.Future[Any]:
         """Return the response of the coordinator of `key`; the future may fail with a KafkaError.
@@ -186,7 +186,7 @@ class CoordinatorRuntime(Generic[S]):
             loaded.shard.replay_end(producer_id, committed)
             self._set_timer(loaded)
 
-    # Decisions
+    # Outcomes
 
     def _carry_out(self, loaded: Loaded[S], outcome: Outcome) -> None:
         partition = loaded.partition
@@ -283,7 +283,7 @@ class CoordinatorRuntime(Generic[S]):
             else:
                 ticket.set_result(answer)
 
-    # Time
+    # Deadlines
 
     def _set_timer(self, loaded: Loaded[S]) -> None:
         """Set the timer to the next deadline.  If that was postponed, the timer stays, and is set
@@ -310,7 +310,7 @@ class CoordinatorRuntime(Generic[S]):
     def _is_current(self, loaded: Loaded[S]) -> bool:
         return self._by_partition.get(loaded.partition.topic_partition.partition) is loaded
 
-    # What is led here
+    # Leadership
 
     def apply(self, image: ClusterMetadata) -> None:
         """Coordinate the partitions that this broker leads now; called after the replicas have

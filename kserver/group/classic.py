@@ -236,11 +236,11 @@ class ClassicGroups:
             joined = _joined(group, new_id, shows_members=is_leader)
             step.answer(ticket, joined._replace(skips_assignment=is_leader))
         else:
-            # Named the previous leader: a client that knew that it leads would assign partitions,
-            # while no rebalance is in progress.
+            # Respond with the previous leader: a client that sees itself as the leader would assign
+            # partitions, although no rebalance is in progress.
             step.answer(ticket, _joined(group, new_id)._replace(leader=leader_before or ""))
 
-    # The rebalance
+    # Rebalance
 
     def rebalance(self, group: ClassicGroup, step: Step) -> None:
         if group.state in VALID_PREVIOUS_STATES[PREPARING_REBALANCE]:
@@ -448,7 +448,7 @@ class ClassicGroups:
             self._remove(group, member_id, step)
         self._prepare(group, step)
 
-    # All at once
+    # Loading and describing
 
     def loaded(self, group: ClassicGroup, step: Step) -> None:
         """Start the sessions of a loaded group.  Rebalance it if it exceeds `group.max.size`,
@@ -479,7 +479,7 @@ class ClassicGroups:
         ]
         return DescribedGroup(group.state_name, group.protocol_type or "", protocol, members)
 
-    # What is kept
+    # Persisted state
 
     def keep(self, event: ClassicGroupMetadata) -> None:
         group = self.get(event.group_id)
@@ -509,7 +509,7 @@ def _joined(group: ClassicGroup, member_id: str, *, shows_members: bool = False)
 
 
 def _came_again(member: ClassicGroupMember) -> Joined:
-    """Response to an older request of the same member, which no longer waits for it."""
+    """Return the response to an older request of the same member, which no longer waits for it."""
     return Joined(member.id, ErrorCode.rebalance_in_progress)
 
 

@@ -153,7 +153,7 @@ class ConsumerGroups:
     def drafted(self, group_id: str, step: Step) -> Draft | None:
         return self._drafts.get(group_id) if self._step is step else None
 
-    # What is kept
+    # Persisted state
 
     def replay(self, event: ConsumerEvent) -> None:
         group = self.get(event.group_id)
@@ -301,7 +301,7 @@ class ConsumerGroups:
         self._forget_deadlines(group_id, before.id)
         return draft.group.members[member_id]
 
-    # The four steps
+    # Steps of a heartbeat
 
     def subscribe(
         self, draft: Draft, before: ConsumerGroupMember, said: MemberSubscription
@@ -475,7 +475,7 @@ class ConsumerGroups:
             made = self._made[group_id] = Made(config, overrides, merged)
         return made.config
 
-    # What it is
+    # Describing
 
     def describe(self, request: DescribeConsumerGroup, ticket: Ticket, step: Step) -> None:
         group = self.existing(request.group_id)

@@ -196,7 +196,7 @@ class ConsumerGroup:
             yield ConsumerGroupPartitionMetadata(self.id, False)
         yield ConsumerGroupMetadata(self.id, None)
 
-    # Questions
+    # Queries
 
     @property
     def state_name(self) -> str:

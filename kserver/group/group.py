@@ -143,7 +143,7 @@ class ClassicGroup:
         self._support: dict[str, int] = {}
         """Number of members that support a protocol, by its name."""
 
-    # What it is
+    # Queries
 
     @property
     def state_name(self) -> str:
@@ -180,7 +180,7 @@ class ClassicGroup:
         self.state = state
         self.since_ms = now_ms
 
-    # Who may
+    # Checks
 
     def check_member(self, member_id: str, instance_id: str | None) -> ClassicGroupMember:
         """Raises KafkaError with UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID if a static member was

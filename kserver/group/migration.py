@@ -84,7 +84,7 @@ class Migration:
     def _allows(self, way: str) -> bool:
         return self._config().group_consumer_migration_policy in (way, "bidirectional")
 
-    # Up
+    # Upgrade
 
     def heartbeat(self, request: ConsumerHeartbeat, ticket: Ticket, step: Step) -> None:
         classic = self._classic.get(request.group_id)
@@ -371,7 +371,7 @@ class Migration:
         ]
         return version.to_bytes(2) + ASSIGNMENT.encode(version, {"assignedPartitions": topics})
 
-    # Down
+    # Downgrade
 
     def expire(self, deadline: Deadline, step: Step) -> None:
         kind, group_id, _ = deadline

@@ -63,7 +63,7 @@ class Offsets:
         """Number of committed offsets, without pending ones."""
         return sum(len(p) for topics in self._by_group.values() for p in topics.values())
 
-    # Questions
+    # Queries
 
     @property
     def group_ids(self) -> set[str]:
@@ -109,7 +109,7 @@ class Offsets:
             found.append((topic, partitions))
         return found
 
-    # Decisions
+    # Requests
 
     def commit(self, request: CommitOffsets, ticket: Ticket, step: Step) -> None:
         """Raises KafkaError if the member may not commit."""
@@ -228,7 +228,7 @@ class Offsets:
         pending = [self._pending[p][group_id] for p in self._open.get(group_id, ())]
         return [self._by_group.get(group_id, {}), *pending]
 
-    # What becomes of them with time
+    # Expiry and deleted topics
 
     def expired(self, group: Group, now_ms: int) -> tuple[list[OffsetDeleted], bool]:
         """Return the events that delete expired offsets, and whether they leave no offsets of the
@@ -271,7 +271,7 @@ class Offsets:
                 if event.topic_id not in (topic.id, NO_TOPIC_ID):
                     yield OffsetDeleted(group_id, topic.name, partition)
 
-    # What is kept
+    # Persisted state
 
     def keep(self, event: OffsetCommitted, producer_id: ProducerId) -> None:
         self._serial += 1

@@ -61,7 +61,7 @@ class GroupShard:
         new_id: Callable[[], str],
         meters: GroupMeters | None = None,
     ) -> None:
-        """`new_id` returns a unique part of a member id."""
+        """Create an empty shard.  `new_id` returns a unique part of a member id."""
         self._config = config
         self._meters = meters = meters or GroupMeters()
         self._image: ClusterMetadata | None = None
@@ -96,7 +96,7 @@ class GroupShard:
         for kind in consumer_events.EVENTS:
             self._replays[kind] = lambda event, _: self._consumers.replay(event)
 
-    # Decisions
+    # Requests
 
     def handle(self, request: Any, ticket: Ticket, now: Now) -> Outcome:
         step = Step(now)
@@ -133,7 +133,7 @@ class GroupShard:
         step.keep(group.deleted())
         step.answer(ticket, None)
 
-    # Time
+    # Deadlines
 
     @property
     def next_deadline_ms(self) -> int | None:
@@ -180,7 +180,7 @@ class GroupShard:
         step.keep(taken)
         return is_all
 
-    # What is around it
+    # Loading and metadata
 
     def loaded(self, now: Now) -> Outcome:
         step = Step(now)
@@ -203,7 +203,7 @@ class GroupShard:
         self._delete_offsets_of_deleted_topics(step)
         return step.outcome()
 
-    # What is kept
+    # Persisted state
 
     def replay(self, event: Any, producer_id: ProducerId = NO_PRODUCER_ID) -> None:
         self._replays[type(event)](event, producer_id)

@@ -201,7 +201,7 @@ class RequestMeter:
     __slots__ = ("_noted", "_times_ms", "_versions")
 
     def __init__(self, versions: int) -> None:
-        """`versions` is the number of versions, from 0 on."""
+        """Create a meter of this many versions, from 0 on."""
         self._noted: list[list[float]] = [[] for _ in range(versions)]
         """Collected durations in seconds, by version."""
         self._versions = [0] * versions

@@ -307,7 +307,7 @@ class MarkerSender:
         else:
             self._give_up(errand)
 
-    # To other brokers
+    # Requests to other brokers
 
     async def run(self) -> None:
         """Send markers until cancelled."""

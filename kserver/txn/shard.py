@@ -196,7 +196,7 @@ class TransactionShard:
             return Outcome(answers=[(ticket, None)])  # already handled
         return _changed(found.completed(now.wall_ms), ticket, None)
 
-    # Time
+    # Deadlines and loading
 
     def expire(self, now: Now) -> Outcome:
         changes: list[Event] = []
@@ -248,7 +248,7 @@ class TransactionShard:
         self._version = image.features.transaction_version
         return NOTHING
 
-    # What is kept
+    # Persisted state
 
     def replay(self, event: Event, producer_id: ProducerId = NO_PRODUCER_ID) -> None:
         match event:

@@ -204,7 +204,7 @@ class Verification:
             wanted = VerifyPartitions(transactional_id, producer, partitions)
         return self._transactions.ask(transactional_id, wanted)
 
-    # Other brokers
+    # Requests to other brokers
 
     async def run(self) -> None:
         """Send requests until cancelled."""
