@@ -1,10 +1,10 @@
 """Requests to the coordinator of a transactional id, and responses.
 
     request           response
-    InitProducerId    Identity, or WANTS_ID
+    InitProducerId    ProducerIdAndEpoch, or WANTS_ID
     AddPartitions     None
     VerifyPartitions  {partition: ErrorCode}
-    EndTransaction    Identity for the next transaction, or WANTS_ID
+    EndTransaction    ProducerIdAndEpoch for the next transaction, or WANTS_ID
     MarkersWritten    None
 
 WANTS_ID means that a new producer id is needed, which the request lacks; it has to be repeated
