@@ -1,5 +1,5 @@
-"""What coordinators keep in __consumer_offsets and __transaction_state, as Kafka's formatters show
-it: a JSON object for each record of their kinds, and nothing between them
+"""The coordinators' records in __consumer_offsets and __transaction_state, printed as by Kafka's
+formatters: a JSON object for each record of their kinds, without separators
 (CoordinatorRecordMessageFormatter).
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kserver.wire.batch import Record
 
 OFFSETS = frozenset({0, of_groups.OFFSET_COMMIT})
-"""Two kinds of key that are alike; brokers from before 0.9 wrote the first."""
+"""Two equal kinds of keys; brokers before 0.9 wrote the first."""
 
 
 class CoordinatorFormatter:
@@ -33,7 +33,9 @@ class CoordinatorFormatter:
         return b"".join(self.line(batch, record) for record in batch.records)
 
     def line(self, batch: FetchedBatch, record: Record) -> bytes:
-        """Nothing for one of another kind.  Unprintable for what no coordinator has written."""
+        """Return a record's line; nothing for one of another kind. Raises Unprintable if it is
+        invalid.
+        """
         if record.key is None:
             return b""
         try:

@@ -1,13 +1,13 @@
-"""Bytes as text, for keys and values that are none: hex, base64, whole numbers.
+"""Encodings of binary keys and values as text: hex, base64, whole numbers.
 
 Pure: bytes in, bytes out.
 
     text      as they are
     hex       two digits a byte
     base64    the standard alphabet, with padding
-    short     2 bytes as a decimal number, as Kafka's ShortSerializer has them: signed, big-endian
-    integer   4 bytes so
-    long      8 bytes so
+    short     2 bytes as a decimal number, as in Kafka's ShortSerializer: signed, big-endian
+    integer   likewise of 4 bytes
+    long      likewise of 8 bytes
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from types import MappingProxyType
 
 
 class NotEncodable(Exception):
-    """Bytes, or a text, that an encoding has no form for; the text says why."""
+    """Bytes, or a text, that cannot be converted by an encoding; the text has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """`shown` makes text of bytes, `read` bytes of text; both raise NotEncodable."""
+    """`shown` converts bytes to text, `read` text to bytes; both raise NotEncodable."""
 
     shown: Callable[[bytes], bytes]
     read: Callable[[bytes], bytes]
@@ -88,11 +88,11 @@ TEXT = "text"
 
 
 class UnknownEncoding(Exception):
-    """A name that no encoding has; the text says which there are."""
+    """An unknown encoding; the text lists the known ones."""
 
 
 def encoding(name: str) -> Encoding | None:
-    """By its name; None for text.  Raises UnknownEncoding."""
+    """Return the encoding of a name; None for text. Raises UnknownEncoding."""
     if name == TEXT:
         return None
     if name not in ENCODINGS:

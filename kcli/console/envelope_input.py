@@ -1,4 +1,4 @@
-"""Input that consists of envelopes: a stream of bytes into pieces, and each piece into a record.
+"""Input of envelopes: splits a stream of bytes into pieces, and decodes each piece as a record.
 
 Pure: bytes in, records out.
 """
@@ -15,7 +15,7 @@ from kcli.console.line_reader import LineSplitter
 
 
 class JsonLinesInput:
-    """Empty lines are passed over."""
+    """Lines of JSON; empty lines are skipped."""
 
     unit = "record"
     is_plain = False
@@ -55,7 +55,7 @@ class MsgpackMaps:
         self._unpacker = msgpack.Unpacker(max_buffer_size=2 * self._limit)
         self._fed = 0
         self._complete = 0
-        """How many bytes were fed, and where the last whole map ended."""
+        """Bytes fed, and the end of the last complete map."""
         self._broken = False
 
     def feed(self, data: bytes) -> Sequence[object]:

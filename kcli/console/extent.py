@@ -1,4 +1,4 @@
-"""Where each partition is read from and up to: a range of offsets, looked up on the cluster."""
+"""Resolves a range of offsets on the cluster: where each partition is read from and up to."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ async def seek(
     *,
     to_end: bool = False,
 ) -> UpTo | None:
-    """Assign the partitions and go to where the range starts; what reads up to where it stops.
+    """Assign the partitions and seek to the start of the range; return a reader up to its stop.
 
-    None where it does not.  `to_end` stops a range without a stop at what is the end now; `config`
-    is the consumer's.  Raises KafkaError for a partition that may not be read, and with
-    auto.offset.reset=none for a start that its log does not have; TimedOut.
+    Returns None if it has no stop. `to_end` stops a range without a stop at the present end;
+    `config` is the consumer's. Raises KafkaError if a partition is unauthorized, or with
+    auto.offset.reset=none if its log does not have the start; TimedOut.
     """
     partitions = list(partitions)
     stops = None
@@ -61,8 +61,8 @@ async def seek(
 async def _check_for_gaps(
     consumer: Consumer, wanted: OffsetRange, starts: dict[TopicPartition, Offset]
 ) -> None:
-    """Raises OFFSET_OUT_OF_RANGE for a start that a log does not have, as a fetch would: up to a
-    stop, what is missing is otherwise passed over.
+    """Raises OFFSET_OUT_OF_RANGE if a log does not have the start, as a fetch would: up to a stop,
+    missing offsets would otherwise be skipped.
     """
     first = await consumer.beginning_offsets(starts)
     ends = await consumer.end_offsets(starts)
@@ -126,12 +126,13 @@ async def _last(
     first: dict[TopicPartition, Offset],
     ends: dict[TopicPartition, Offset],
 ) -> dict[TopicPartition, Offset]:
-    """The offset of the last but so many records in each partition.
+    """Return the offset of the last record but `records` - 1 in each partition.
 
-    Offsets cannot tell: compaction, markers and aborted transactions leave gaps.  So as many
-    offsets are read as records are wanted, and where that gives fewer, twice as many before them,
-    and so on; most partitions have no gaps, and are read once.  By a consumer of its own, whose
-    last fetch does not wait for new records: the first one to be printed would wait behind it.
+    It cannot be computed from the end: compaction, markers and aborted transactions leave gaps. So
+    as many offsets are read as records are wanted; if that gives fewer records, twice as many
+    offsets before them, and so on. Most partitions have no gaps, and are read once. It uses a
+    consumer of its own, whose last fetch does not wait for new records: otherwise the first printed
+    record would be delayed by it.
     """
     from kcli.client.consumer import Consumer
     from kcli.client.serialization import BYTES_IN
@@ -174,7 +175,7 @@ async def _looked_up(
 
 
 class UpTo:
-    """Reads what is assigned, each partition up to its stop, which is not read."""
+    """Reads the assigned partitions, each up to its stop, which is exclusive."""
 
     def __init__(
         self, consumer: Consumer, config: ConsumerConfig, stops: dict[TopicPartition, Offset]
@@ -188,7 +189,9 @@ class UpTo:
         self._doubts = 0
 
     async def poll(self, patience_ms: float | None, most: int) -> list[FetchedBatch] | None:
-        """The next records; [] when nothing came in time, None when all partitions are done."""
+        """Return the next records; [] if there were none in time, None when all partitions are
+        done.
+        """
         patience_s = float("inf") if patience_ms is None else patience_ms / 1000
         began = self._loop.time()
         while await self._reading():
@@ -206,7 +209,7 @@ class UpTo:
         return None
 
     async def _reading(self) -> bool:
-        """Leave those that have come to their stop; whether any are left."""
+        """Unassign partitions that reached their stop; return whether any are left."""
         done = [p for p, stop in self._stops.items() if await self._consumer.position(p) >= stop]
         if done:
             for partition in done:
@@ -221,9 +224,9 @@ class UpTo:
         return batch._replace(rows=[r for r in batch.rows if r[0] < stop])
 
     async def _doubt(self) -> None:
-        """The last offsets before a stop may have no records any more, where compaction has
-        removed them, and then no fetch comes as far.  A leader that answers now has answered the
-        fetches before; when nothing came so often, there is nothing.
+        """Stop if the remaining offsets have no records. Compaction may have removed the last
+        records before a stop, and then no fetch reaches it. A leader that responds now has
+        responded to the fetches before; after DOUBTS rounds without records, there are none.
         """
         await self._consumer.end_offsets(self._stops)
         self._doubts += 1

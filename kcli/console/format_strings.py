@@ -40,7 +40,7 @@ Text = Callable[["FetchedBatch", Record], bytes | None]
 
 
 class MalformedFormat(Exception):
-    """A format string that makes no sense; the text says why."""
+    """An invalid format string; the text has the reason."""
 
 
 def _length(data: bytes | None) -> int:
@@ -75,7 +75,7 @@ _TOKEN = re.compile(
 
 
 class FormatString:
-    """Formats records.  Raises MalformedFormat."""
+    """Formats records. Raises MalformedFormat."""
 
     def __init__(self, text: str, null: bytes = b"") -> None:
         self._null = null
@@ -94,7 +94,7 @@ class FormatString:
             self._add(found, modifier)
 
     def lines(self, batch: FetchedBatch) -> bytes:
-        """All records of a batch.  Raises Unprintable."""
+        """Format all records of a batch. Raises Unprintable."""
         return b"".join([self.line(batch, record) for record in batch.records])
 
     def line(self, batch: FetchedBatch, record: Record) -> bytes:
@@ -131,7 +131,7 @@ class FormatString:
         return lambda batch, record: null if (data := content(batch, record)) is None else data
 
     def _headers(self, modifier: str | None) -> Callable[[FetchedBatch, Record], bytes]:
-        """A header is formatted as a record of its name and value."""
+        """Format each header as a record of its name and value."""
         between = b"," if modifier is None else b""
         each = FormatString("%k=%v" if modifier is None else modifier, self._null)
 
@@ -143,7 +143,7 @@ class FormatString:
 
 
 def _closing(text: str, at: int) -> int:
-    """Where what follows the brace that closes the one before `at` begins."""
+    """Return the position after the brace that closes the one before `at`."""
     depth = 1
     for brace in re.compile(r"%?[{}]").finditer(text, at):
         depth += {"{": 1, "}": -1}.get(brace[0], 0)
@@ -176,7 +176,7 @@ def _encoded(
 def _padded(
     text: Callable[[FetchedBatch, Record], bytes], width: int, on_the_left: bool
 ) -> Callable[[FetchedBatch, Record], bytes]:
-    """To so many characters of UTF-8."""
+    """Pad to `width` characters of UTF-8."""
 
     def shown(batch: FetchedBatch, record: Record) -> bytes:
         data = text(batch, record)

@@ -1,4 +1,4 @@
-"""A formatter of consumed records, and its one error; `formatters.py` has those of Kafka."""
+"""A formatter of consumed records, and its error; `formatters.py` has Kafka's formatters."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ if TYPE_CHECKING:
 
 
 class Unprintable(Exception):
-    """A record that a deserializer cannot read; the text says why."""
+    """A deserializer cannot read a record; the text has the reason."""
 
 
 class Formatter(Protocol):
     def lines(self, batch: FetchedBatch) -> bytes:
-        """All records of a batch.  Raises Unprintable."""
+        """Format all records of a batch. Raises Unprintable."""
 
     def line(self, batch: FetchedBatch, record: Record) -> bytes:
-        """One of them."""
+        """Format one record of a batch. Raises Unprintable."""

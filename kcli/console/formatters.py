@@ -1,4 +1,4 @@
-"""Consumed records as the bytes that Kafka's console consumer prints of them.
+"""Formatters of Kafka's console consumer: consumed records as bytes.
 
 Pure: values in, bytes out.
 """
@@ -24,12 +24,12 @@ _SERIALIZATION = "org.apache.kafka.common.serialization."
 
 
 class UnknownClass(Exception):
-    """A formatter or deserializer that is not here."""
+    """An unknown formatter or deserializer."""
 
 
 class DefaultFormatter:
-    """Kafka's DefaultMessageFormatter: columns in a fixed order, those that are asked for; key and
-    value in an encoding, if one is given.
+    """Kafka's DefaultMessageFormatter: the configured columns in a fixed order; key and value in an
+    encoding, if one is given.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class DefaultFormatter:
         )
 
     def lines(self, batch: FetchedBatch) -> bytes:
-        """All records of a batch.  Raises Unprintable."""
+        """Format all records of a batch. Raises Unprintable."""
         if not self._is_plain:
             return b"".join([self.line(batch, record) for record in batch.records])
         if not self._value:
@@ -88,7 +88,7 @@ class DefaultFormatter:
         return self._end.join(values)
 
     def line(self, batch: FetchedBatch, record: Record) -> bytes:
-        """One record, with its line separator; nothing where no column is asked for."""
+        """Format one record, with its line separator; nothing if no column is configured."""
         offset, timestamp, key, value, headers = record
         columns: list[bytes] = []
         if self._timestamp:
@@ -126,7 +126,7 @@ def _encoded(data: bytes | None, encoding: Encoding | None) -> bytes | None:
 
 
 class NoOpFormatter:
-    """Kafka's NoOpMessageFormatter: nothing."""
+    """Kafka's NoOpMessageFormatter: prints nothing."""
 
     def lines(self, batch: FetchedBatch) -> bytes:
         return b""
@@ -137,7 +137,7 @@ class NoOpFormatter:
 
 _FORMATTERS: dict[str, Callable[[Mapping[str, str]], Formatter]] = {
     "DefaultMessageFormatter": DefaultFormatter,
-    # What it adds is a log line, which Kafka's tools hide.
+    # It only adds a log line, which Kafka's tools hide.
     "LoggingMessageFormatter": DefaultFormatter,
     "NoOpMessageFormatter": lambda properties: NoOpFormatter(),
     "OffsetsMessageFormatter": lambda properties: _of_coordinator("of_offsets"),
@@ -147,14 +147,14 @@ _FORMATTERS: dict[str, Callable[[Mapping[str, str]], Formatter]] = {
 
 
 def _of_coordinator(kind: str) -> Formatter:
-    from kcli.console import coordinator_formatters  # loaded where they are asked for
+    from kcli.console import coordinator_formatters  # loaded only if requested
 
     made: Callable[[], Formatter] = getattr(coordinator_formatters, kind)
     return made()
 
 
 def formatter(name: str, properties: Mapping[str, str]) -> Formatter:
-    """By the name of Kafka's class, old or new.  Raises UnknownClass."""
+    """Return the formatter by the name of Kafka's class, old or new. Raises UnknownClass."""
     for package in _PACKAGES:
         made = _FORMATTERS.get(name.removeprefix(package))
         if made is not None:
@@ -163,7 +163,7 @@ def formatter(name: str, properties: Mapping[str, str]) -> Formatter:
 
 
 def _deserializer(properties: Mapping[str, str], key: str) -> Show | None:
-    """By the name of Kafka's class; None where none is asked for."""
+    """Return the deserializer by the name of Kafka's class; None if none is configured."""
     name = properties.get(key)
     if name is None:
         return None
@@ -188,7 +188,7 @@ def _number(name: str, format: str, show: Callable[..., str]) -> Show:
 
 
 def _java(text: str) -> str:
-    """A decimal as Java prints it: 1.0, 0.001, 1.0E7, 1.5E-4."""
+    """Return a decimal as Java prints it: 1.0, 0.001, 1.0E7, 1.5E-4."""
     number = Decimal(text)
     sign = "-" if number.is_signed() else ""
     if not number.is_finite():
@@ -203,15 +203,16 @@ def _java(text: str) -> str:
 
 
 def _single(value: float) -> str:
-    """With the fewest digits that lead back to the same 32 bits."""
+    """Return the shortest decimal that is parsed to the same 32 bits."""
     candidates = (f"{value:.{digits}g}" for digits in range(1, 10))
     packed = struct.pack(">f", value)
     return _java(next((c for c in candidates if struct.pack(">f", float(c)) == packed), str(value)))
 
 
 def _bytes(data: bytes) -> bytes:
-    """The text that Kafka's Bytes prints: what is no visible ASCII as \\xNN, and a backslash
-    too."""
+    """Return the text of Kafka's Bytes: bytes that are not visible ASCII, and backslashes, as
+    \\xNN.
+    """
     return b"".join(
         b"%c" % byte if 0x20 <= byte < 0x7F and byte != 0x5C else b"\\x%02X" % byte for byte in data
     )

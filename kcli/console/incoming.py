@@ -1,4 +1,4 @@
-"""Incoming: a record as a piece of input describes it, before it is sent.
+"""Incoming: a record decoded from a piece of input, before it is sent.
 
 Pure: values alone.
 """
@@ -12,16 +12,16 @@ from kserver.wire.batch import Headers
 
 
 class Unreadable(Exception):
-    """Input, or a setting of its reader, that makes no sense; the text says why."""
+    """Invalid input, or an invalid config of its reader; the text has the reason."""
 
 
 class TooLarge(Exception):
-    """A piece of input of which the end was not kept, since no request could hold it."""
+    """A piece of input that was truncated, because no request could hold it."""
 
 
 class Incoming(NamedTuple):
-    """None stands for: null (value, key), the producer's choice (partition), now (timestamp),
-    the command's topic.
+    """A record to send. None stands for null (value, key), the producer's choice (partition), now
+    (timestamp), the command's topic.
     """
 
     value: bytes | None
@@ -33,24 +33,24 @@ class Incoming(NamedTuple):
 
 
 class InputFormat(Protocol):
-    """A stream of bytes into pieces, and each piece into a record.
+    """Splits a stream of bytes into pieces, and decodes each piece as a record.
 
-    A format that cannot find where a piece ends gives the reason, Unreadable, as its last one.
+    If the end of a piece cannot be found, the last piece is the error, Unreadable.
     """
 
     @property
     def unit(self) -> str:
-        """What a piece is, for a person."""
+        """Name of a piece in messages."""
 
     @property
     def is_plain(self) -> bool:
         """Whether each piece is the value of a record, as it is."""
 
     def feed(self, data: bytes) -> Sequence[Any]:
-        """The pieces that `data` completes."""
+        """Return the pieces that `data` completes."""
 
     def end(self) -> Sequence[Any]:
-        """The last piece, where the input ended without completing it."""
+        """Return the last piece, if the input ended without completing it."""
 
     def read(self, piece: Any, number: int) -> Incoming:
-        """The record, the `number`th of the input.  Raises Unreadable and TooLarge."""
+        """Decode the `number`th record of the input. Raises Unreadable and TooLarge."""

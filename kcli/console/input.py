@@ -1,4 +1,4 @@
-"""Standard input as a stream of chunks, read without holding up the event loop."""
+"""Standard input as a stream of chunks, read without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ READ_BYTES = 1 << 20
 
 
 async def chunks(fd: int) -> AsyncIterator[bytes]:
-    """What can be read, as it comes, until the end.
+    """Yield the available input until the end.
 
     Nothing is read ahead of the caller: while it does not ask, a pipe fills and its writer waits.
     """
     with contextlib.suppress(OSError):
-        # A pipe holds 64 KB, and so gives no more at once; with 1 MB the writer runs ahead.
+        # A pipe of 64 KB gives at most that much at once; with 1 MB the writer can run ahead.
         fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, READ_BYTES)
     while data := await _read(fd):
         yield data
 
 
 def bytes_left(fd: int) -> int:
-    """How many bytes a file still has; 0 where that cannot be known, as of a pipe."""
+    """Return the remaining bytes of a file; 0 if unknown, as for a pipe."""
     found = os.fstat(fd)
     if not stat.S_ISREG(found.st_mode):
         return 0
@@ -44,7 +44,7 @@ async def _read(fd: int) -> bytes:
     try:
         loop.add_reader(fd, arrived)
     except PermissionError:
-        # Files cannot be waited for, and need not be; the loop still gets its turn.
+        # Files cannot be polled, and need not be; yield to the loop instead.
         await asyncio.sleep(0)
         return os.read(fd, READ_BYTES)
     try:

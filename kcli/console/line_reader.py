@@ -1,9 +1,9 @@
-"""Lines of input as records: cut out of a stream of bytes, then into headers, key and value.
+"""Lines of input as records: split from a stream of bytes, then into headers, key and value.
 
 Pure: bytes in, records out.
 
 A line is the bytes up to a newline, of any kind and length; a carriage return before the newline
-belongs to it.  Bytes are never decoded, so that what is sent is what came in; only the names of
+belongs to the newline. Bytes are never decoded, so they are sent as they are; only the names of
 headers are text.
 
     timestamp TAB partition TAB headers TAB key TAB value
@@ -24,15 +24,15 @@ from kcli.java_patterns import PatternError, compiled_for_bytes, split
 
 _TIMESTAMP = re.compile(rb"(?:(?:CreateTime|LogAppendTime):)?([0-9]{1,19})")
 _NO_TIMESTAMP = (b"CreateTime:-1", b"NO_TIMESTAMP")
-"""Of a record without one, as the consoles of Kafka and of older releases print it."""
+"""Timestamps of records without one, as printed by the consoles of Kafka and of older releases."""
 _PARTITION = re.compile(rb"(?:Partition:)?([0-9]{1,10})")
 
 
 class LineSplitter:
-    """Cuts a stream into lines; a line over `limit_bytes` is given as its first bytes alone.
+    """Splits a stream into lines; a line over `limit_bytes` is truncated.
 
-    A line that has not ended is kept, but never more of it than one byte over the limit, so that
-    input without a newline costs no more memory; what is too long stays too long to be sent.
+    An incomplete line is kept, but at most one byte more than the limit, so that input without a
+    newline needs no more memory; a truncated line is still too long to be sent.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -41,7 +41,7 @@ class LineSplitter:
         self._size = 0
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The lines that `data` ends."""
+        """Return the lines that `data` completes."""
         lines = data.split(b"\n")
         last = lines.pop()
         if lines and self._pieces:
@@ -56,7 +56,7 @@ class LineSplitter:
         return lines
 
     def end(self) -> list[bytes]:
-        """The last line, where the input did not end with a newline."""
+        """Return the last line, if the input did not end with a newline."""
         last = b"".join(self._pieces)
         self._pieces.clear()
         self._size = 0
@@ -70,9 +70,9 @@ class LineSplitter:
 
 
 class LineReader:
-    """Those columns of a line that are asked for; key and value in an encoding, if one is given.
+    """Reads the configured columns of a line; key and value in an encoding, if one is given.
 
-    Raises Unreadable for separators that cannot be told apart.
+    Raises Unreadable if separators are ambiguous.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class LineReader:
         )
 
     def read(self, line: bytes, number: int) -> Incoming:
-        """One line, the `number`th of the input; Unreadable where a separator is missing."""
+        """Decode the `number`th line of the input. Raises Unreadable if a separator is missing."""
         headers = key = timestamp = partition = None
         at = 0
         if self._parses_timestamp:
@@ -164,7 +164,9 @@ class LineReader:
     def _part(
         self, line: bytes, at: int, separator: bytes, name: str, number: int
     ) -> tuple[bytes, int] | None:
-        """What stands before the separator, and where the rest begins; None: not found."""
+        """Return the part before the separator, and the position after it; None if it is not
+        found.
+        """
         end = line.find(separator, at)
         if end >= 0:
             return line[at:end], end + len(separator)
@@ -200,12 +202,12 @@ class LineReader:
         return None if part == self._null else part
 
 
-# So much more than its bytes a line may take: hex takes two for one.
+# How much longer than its bytes a line may be: hex takes two characters for one byte.
 TEXT_GROWTH = 2
 
 
 class Lines:
-    """Lines as input: no more of one is held than shows that it is too long to be sent."""
+    """Lines as input; a line that is too long to be sent is truncated."""
 
     unit = "line"
 

@@ -38,7 +38,7 @@ LAST_OFFSET = (1 << 63) - 1
 
 
 class Malformed(Exception):
-    """A text that is no range of offsets; the text says why."""
+    """An invalid range of offsets; the text has the reason."""
 
 
 class Edge(Enum):
@@ -53,21 +53,21 @@ class Exact:
 
 @dataclass(frozen=True, slots=True)
 class AfterStart:
-    """So many offsets after the first that is there."""
+    """The offset `offsets` after the first existing one."""
 
     offsets: int
 
 
 @dataclass(frozen=True, slots=True)
 class Last:
-    """The last so many records, whatever gaps lie between them."""
+    """The last `records` records, whatever gaps are between them."""
 
     records: int
 
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """The first record that is not older than an epoch time."""
+    """The first record that is not older than a time in ms since 1970."""
 
     time_ms: int
 
@@ -78,7 +78,7 @@ Stop = Edge | Exact | Since
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """`stop` is the first that is not read; None: what comes is read, too."""
+    """A range to read; `stop` is exclusive, None reads new records too."""
 
     start: Start
     stop: Stop | None = None
@@ -105,7 +105,7 @@ _PART = re.compile(r"([0-9.]+)(ms|s|m|h|d)")
 
 
 def parse(text: str, now_ms: int) -> OffsetRange:
-    """The range that `text` stands for; `now_ms` is the time that durations count from."""
+    """Parse a range; `now_ms` is the time that durations are relative to."""
     if (word := _WORDS.get(text.lower())) is not None:
         return OffsetRange(word)
     if text.startswith("@"):

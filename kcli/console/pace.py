@@ -1,11 +1,11 @@
-"""Pace: so many records in a second and no more.
+"""RecordPace: limits records per second.
 
-Pure: the time is handed in.
+Pure: the time is passed in.
 """
 
 from __future__ import annotations
 
-# What was not used is made up for, for so long: a long pause is followed by no flood.
+# Seconds of unused credit that are kept, so that a long pause is not followed by a burst.
 BURST_S = 0.1
 
 
@@ -19,7 +19,7 @@ class RecordPace:
         self._at = now
 
     def take(self, most: int, now: float) -> int:
-        """How many may go now, of so many that want to."""
+        """Return how many of `most` records may be sent now."""
         earned = (now - self._at) * self._per_second
         self._credit = min(self._most, self._credit + earned)
         self._at = now
@@ -29,5 +29,5 @@ class RecordPace:
 
     @property
     def pause_s(self) -> float:
-        """How long until the next may go, or until several may at a high rate."""
+        """Seconds until the next record may be sent, or several at a high rate."""
         return max((1.0 - self._credit) / self._per_second, BURST_S / 10)

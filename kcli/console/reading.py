@@ -1,4 +1,4 @@
-"""Reads topics, alone or as a member of a group, and prints what it reads."""
+"""Reads topics, alone or as a member of a group, and prints the records."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
 
 LOOK_AGAIN_S = 0.1
 SLOW_S = 1.0
-"""Printing what one poll gave takes no longer, unless the reader is slow."""
+"""Seconds: printing one poll's records takes no longer, unless the output's reader is slow."""
 FOREVER_MS = 1 << 40
 REACH_MS = 1000
-"""The least time in which a cluster has to answer: --timeout-ms 0 is for records."""
+"""Minimum time to reach a cluster: --timeout-ms 0 applies to records."""
 
 Poll = Callable[[float, int], Awaitable["list[FetchedBatch] | None"]]
 
 
 @dataclass(frozen=True, slots=True)
 class ReadingOptions:
-    """What is to be read: a topic, or all that match a pattern; of a topic perhaps one partition.
+    """A topic to read, or all that match a pattern; of a topic perhaps one partition.
 
-    None stands for no limit, and of `offsets` for auto.offset.reset.  `to_end`: what is there now
-    and no more.  `filter`: these records alone are printed and count.  `in_group`: the consumer has
-    a group.id, and shares the topics out with the others of its group.
+    None stands for no limit, and in `offsets` for auto.offset.reset. `to_end`: only records that
+    exist now. `filter`: only these records are printed and counted. `in_group`: the consumer has a
+    group.id, and shares the topics with the other members.
     """
 
     topic: str | None = None
@@ -60,7 +60,7 @@ class ReadingOptions:
 
 
 class Reading:
-    """One run; `count` is how many records were printed, or tried to."""
+    """One run; `count` is the number of records that were printed, or should have been."""
 
     def __init__(self, wanted: ReadingOptions, formats: Formatter, config: ConsumerConfig) -> None:
         self.count = 0
@@ -70,15 +70,15 @@ class Reading:
         self._config = config
         self._output = StandardOutput()
         self._at_once = RECORDS_AT_ONCE
-        """How many records are polled at once."""
+        """Maximum number of records of one poll."""
         self._unprinted: dict[TopicPartition, Offset] = {}
         """The first offset of each partition that was polled and then not printed."""
 
     async def all(self) -> None:
-        """Until a stop, or nothing came for the patience given, or enough records were printed.
+        """Read until a stop, or until no record arrived for `patience_ms`, or enough were printed.
 
-        Raises Unprintable, Refused for a partition that is not there, ClusterUnreachable, and what
-        the consumer's poll raises.
+        Raises Unprintable, Refused if a partition does not exist, ClusterUnreachable, and errors of
+        the consumer's poll.
         """
         from kcli.client.consumer import Consumer
         from kcli.client.serialization import BYTES_IN
@@ -101,12 +101,12 @@ class Reading:
                 keeping_up.cancel()
 
     async def print_all(self, poll: Poll) -> None:
-        """What `poll` gives, as long as it gives something in time."""
+        """Print the records of `poll` as long as it returns some in time."""
         while (most := self._left()) > 0 and (found := await poll(self._patience_ms(), most)):
             await self._print(found)
 
     async def _share(self, consumer: Consumer) -> None:
-        """What the group gives; at the end the consumer commits what was printed, and leaves."""
+        """Print the group's records; at the end the consumer commits printed ones, and leaves."""
         topic = self._wanted.topic
         consumer.subscribe([] if topic is None else [topic], pattern=self._include)
         try:
@@ -118,8 +118,8 @@ class Reading:
             raise ClusterUnreachable("listTopics")
 
     def _left(self) -> int:
-        """How many to read at once: where some are passed over, more than are left to print; but a
-        group is not to take for read what was not looked at.
+        """Return how many records to poll at once. With a filter, more than are left to print; but
+        in a group only as many, since unread records must not be committed.
         """
         limit, wanted = self._wanted.messages, self._wanted
         passes_over = wanted.filter is not None and not wanted.in_group
@@ -131,7 +131,7 @@ class Reading:
         return FOREVER_MS if self._wanted.patience_ms is None else self._wanted.patience_ms
 
     async def _wait_for_partitions(self, consumer: Consumer) -> list[TopicPartition] | None:
-        """What is there, waiting for it; None when it is not there in time."""
+        """Wait for existing partitions and return them; None if there are none in time."""
         reached = False
         try:
             async with asyncio.timeout(max(self._patience_ms(), REACH_MS) / 1000):
@@ -147,7 +147,7 @@ class Reading:
         return partitions
 
     async def _go(self, consumer: Consumer, partitions: list[TopicPartition]) -> UpTo | None:
-        """To where reading starts; what reads up to a stop, if there is one."""
+        """Seek to the start; return a reader up to the stop, if there is one."""
         wanted = self._wanted
         if wanted.offsets is not None:
             return await seek(
@@ -159,7 +159,7 @@ class Reading:
         return UpTo(consumer, self._config, await consumer.end_offsets(partitions))
 
     async def _partitions(self, consumer: Consumer) -> list[TopicPartition]:
-        """Those that are meant, of what the cluster has now."""
+        """Return the selected partitions that exist now."""
         cluster, config, topic = consumer.cluster, self._config, self._wanted.topic
         names = None if topic is None else [topic]
         create = config.allow_auto_create_topics and names is not None
@@ -192,7 +192,7 @@ class Reading:
         return not internal and self._include.fullmatch(topic.name) is not None
 
     async def _keep_up(self, consumer: Consumer) -> None:
-        """Read partitions and topics that were added, too (metadata.max.age.ms)."""
+        """Assign partitions and topics that were added (metadata.max.age.ms)."""
         while self._wanted.partition is None:
             await asyncio.sleep(self._config.metadata_max_age_ms / 1000)
             try:
@@ -219,7 +219,7 @@ class Reading:
         answer_bytes(*pieces)
 
     async def _print_in_group(self, batches: Sequence[FetchedBatch]) -> None:
-        """Print, and note where each partition goes on if it fails or is cancelled on the way."""
+        """Print, and note where each partition continues if printing fails or is cancelled."""
         began_s = asyncio.get_running_loop().time()
         failure, by_batch = None, True
         try:
@@ -240,13 +240,13 @@ class Reading:
         if failure is not None:
             raise failure
         if asyncio.get_running_loop().time() - began_s > SLOW_S:
-            # Offsets are committed between two polls, and a slow reader has to get there.
+            # Offsets are committed between two polls, so a slow output needs small polls.
             self._at_once = self._config.max_poll_records
 
     def _lines_one_by_one(
         self, batches: Sequence[FetchedBatch]
     ) -> tuple[list[bytes], Unprintable | None]:
-        """A line for each record, up to one that cannot be printed; those may be passed over."""
+        """Format each record, up to one that cannot be printed, unless those are to be skipped."""
         lines = []
         for batch in batches:
             for record in batch.records:
@@ -260,7 +260,7 @@ class Reading:
         return lines, None
 
     def _note_printed(self, batches: Sequence[FetchedBatch], printed: int) -> None:
-        """The first records were printed, this many, and the others not."""
+        """Note that the first `printed` records were printed, and the others not."""
         self.count += printed
         for batch in batches:
             for row in batch.rows[printed:]:
@@ -272,7 +272,7 @@ class Reading:
     def _filtered(
         self, batches: Sequence[FetchedBatch], filter: RecordFilter
     ) -> Sequence[FetchedBatch]:
-        """Those that match, but no more than are left to print."""
+        """Return the records that match, at most as many as are left to print."""
         limit = self._wanted.messages
         left = None if limit is None else limit - self.count
         kept = []
@@ -284,7 +284,7 @@ class Reading:
         return kept
 
     def _print_one_by_one(self, batches: Sequence[FetchedBatch]) -> None:
-        """What can be printed; at the first that cannot it ends, or it is passed over."""
+        """Print records one by one; one that cannot be printed is skipped or raised."""
         for batch in batches:
             for record in batch.records:
                 self.count += 1
@@ -297,5 +297,5 @@ class Reading:
 
 
 def whole_lines(lines: Iterable[bytes], taken: int) -> int:
-    """How many of the lines end within the first `taken` bytes of them all."""
+    """Return how many lines end within the first `taken` bytes of them all."""
     return sum(1 for end in itertools.accumulate(map(len, lines)) if end <= taken)

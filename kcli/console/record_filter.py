@@ -1,4 +1,4 @@
-"""--grep: which records are printed.
+"""--grep: a filter of printed records.
 
 Pure: values in, a verdict out.
 
@@ -8,10 +8,10 @@ Pure: values in, a verdict out.
     hk:PATTERN        the name of a header
     hv:PATTERN        the value of a header
     h:NAME=PATTERN    the value of a header of that name
-    !TERM             what TERM does not
+    !TERM             records that TERM does not match
 
 Patterns are regular expressions in Java's dialect, over the bytes as they are; (?i) in front
-ignores the case of ASCII letters.  A null matches nothing.  Of several terms all must hold.
+ignores the case of ASCII letters. A null matches nothing. Of several terms all must match.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FIELDS = ("k", "v", "hk", "hv", "h")
 
 
 class MalformedTerm(Exception):
-    """A term that makes no sense; the text says why."""
+    """An invalid term; the text has the reason."""
 
 
 class RecordFilter:

@@ -1,4 +1,4 @@
-"""Sends what a stream holds as records, and knows in the end how many were not delivered."""
+"""Sends the records of a stream, and counts those that were not delivered."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 VALUES_AT_ONCE = 2000
 RECORD_OVERHEAD = 128
-"""No record adds so many bytes to its value in a request."""
+"""Upper bound of the bytes that a record adds to its value in a request."""
 
 _OF_ONE_RECORD = frozenset(
     {
@@ -33,13 +33,13 @@ _OF_ONE_RECORD = frozenset(
         ErrorCode.unknown_topic_or_partition,
     }
 )
-"""Why the producer refuses a record although it may take the next."""
+"""Errors of one record, after which the producer may accept the next."""
 
 
 class Sending:
-    """One run: what was read, and what became of it.
+    """One run: the records read, and their outcomes.
 
-    `topic` wins over the one that a record names; `per_second` limits how many records go.
+    `topic` overrides the one in a record; `per_second` limits the rate of records.
     """
 
     def __init__(
@@ -60,17 +60,17 @@ class Sending:
         self._pace: RecordPace | None = None
         self._progress: Progress | None = None
         self._read = 0
-        """How many records were read, with those in hand."""
+        """Number of records read, including those in hand."""
         self._read_bytes = 0
-        """How many bytes the records before those in hand took."""
+        """Bytes of the records before those in hand."""
         self._at = 0
-        """How many of those in hand were sent or given up."""
+        """Number of those in hand that were sent or given up."""
         self._delivered = 0
         self._lost: Counter[str] = Counter()
         self._ended = False
 
     async def all_of_stdin(self) -> None:
-        """Until the end of the input, or until nothing more can be sent."""
+        """Send until the end of the input, or until no more can be sent."""
         from kcli.client.producer import Producer
         from kcli.client.serialization import BYTES_OUT
 
@@ -93,7 +93,7 @@ class Sending:
         self._ended = True
 
     def report(self) -> None:
-        """Say what was not delivered, if anything, and what was, if a signal ended it."""
+        """Report records that were not delivered, if any, and after a signal those that were."""
         if self._progress is not None:
             self._progress.end()
         if self._lost:
@@ -106,7 +106,7 @@ class Sending:
             complain(f"k console-producer: {self._delivered} records were delivered")
 
     async def _sent(self, producer: Producer, pieces: Sequence[Any], size: int) -> bool:
-        """Send the pieces, read in so many bytes; whether there is any use in reading more."""
+        """Send the pieces, read from `size` bytes; return whether to continue."""
         self._read += len(pieces)
         self._at = 0
         send: Callable[[Producer, Sequence[Any], int], Coroutine[Any, Any, None]]
@@ -131,7 +131,7 @@ class Sending:
         return True
 
     async def _allowed(self, end: int) -> int:
-        """Up to which of those in hand may go now; waits until any may."""
+        """Return the end of those in hand that may be sent now; wait until there are any."""
         if self._pace is None:
             return end
         loop = asyncio.get_running_loop()
@@ -140,7 +140,7 @@ class Sending:
         return self._at + count
 
     def _is_easy(self, pieces: Sequence[Any]) -> bool:
-        """Whether each piece is a value, and none too large to be sent."""
+        """Whether each piece is a value, and none is too large to be sent."""
         if not self._format.is_plain or self._topic is None:
             return False
         longest = max(map(len, pieces), default=0)
@@ -194,7 +194,7 @@ class Sending:
             self._lose(len(delivered.records), delivered.error)
 
     def _of_one_record(self, error: TooLarge | KafkaError) -> KafkaError:
-        """Why one record is refused; raises what refuses those after it, too."""
+        """Return the error of one record; raise an error that concerns those after it too."""
         if isinstance(error, KafkaError) and error.code not in _OF_ONE_RECORD:
             raise error
         if isinstance(error, KafkaError) and error.code != ErrorCode.message_too_large:

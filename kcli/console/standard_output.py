@@ -1,7 +1,7 @@
-"""Standard output that does not hold up the event loop, and knows how much it has taken.
+"""Standard output that does not block the event loop, and counts the bytes written.
 
-A member of a group must go on sending heartbeats while a slow reader, such as `less`, keeps its end
-of the pipe full; and it may commit only what was handed to the operating system without an error.
+A member of a group must send heartbeats while a slow reader, such as `less`, keeps its end of the
+pipe full; and it may commit only records that were written without an error.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ from collections.abc import Callable
 from kcli.output import answer_bytes, transient, visible
 
 PIECE_BYTES = select.PIPE_BUF
-"""A pipe that poll(2) calls writable takes at least this many bytes without blocking."""
+"""A pipe that is writable by poll(2) takes at least this many bytes without blocking."""
 
 
 class StandardOutput:
-    """`written` is how many bytes were taken since the last `write` began; a terminal, which is
-    shown other bytes, takes all or nothing."""
+    """`written` is the number of bytes written since the last `write` began; a terminal, which gets
+    other bytes, takes all or nothing.
+    """
 
     def __init__(self) -> None:
         self.written = 0
 
     async def write(self, data: bytes) -> None:
-        """Hand over all of the bytes.  Raises OSError; `written` says how many were taken."""
+        """Write all of the bytes. Raises OSError; `written` is then the number of bytes written."""
         self.written = 0
         sys.stdout.flush()
         if sys.stdout.isatty():

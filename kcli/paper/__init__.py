@@ -1,11 +1,11 @@
 """The consumer of the first Kafka paper (Kreps, Narkhede, Rao: "Kafka: a Distributed Messaging
 System for Log Processing", NetDB 2011, section 3.2), which balances itself through ZooKeeper.
 
-    member      what one member does in a rebalance, as a state table; how far it has come
-    config      what it is told: Kafka 0.8's keys
-    consumer    it, over a ZooKeeper and the cluster that is found there
-    console     as `k console-consumer --zookeeper` runs it
+    member      one member's part in a rebalance, as a state table; its progress
+    config      its configuration: Kafka 0.8's keys
+    consumer    the consumer, over a ZooKeeper and the cluster found there
+    console     `k console-consumer --zookeeper`
 
-It needs nothing of a broker's group coordinator.  Its znodes are those of Kafka 0.8
-(`kserver.znodes`, below /consumers).
+It does not use a broker's group coordinator. Its znodes are those of Kafka 0.8 (`kserver.znodes`,
+below /consumers).
 """

@@ -1,4 +1,5 @@
-"""What the first paper's consumer is told: Kafka 0.8's keys, beside those of today's consumers.
+"""Configuration of the first paper's consumer: Kafka 0.8's keys, besides those of present
+consumers.
 
 Pure: a table.
 """
@@ -20,8 +21,9 @@ _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
 class PaperConfig(Settings):
-    """Kafka 0.8's defaults, but that offsets are written as often as today: it was once a minute.
-    The backoff was that of zookeeper.sync.time.ms."""
+    """Kafka 0.8's defaults, except that offsets are written as often as today: it was once a
+    minute. The backoff was that of zookeeper.sync.time.ms.
+    """
 
     _old_names: ClassVar[Names] = {
         name: meaning for name, meaning in CONSUMER_NAMES.items() if name == "auto.commit.enable"
@@ -66,7 +68,9 @@ class PaperConfig(Settings):
 
 
 def split(given: Mapping[str, str]) -> tuple[PaperConfig, dict[str, str]]:
-    """The consumer's own settings, and those of the consumer that reads for it.  ConfigError."""
+    """Split into this consumer's configuration, and keys for the inner consumer. Raises
+    ConfigError.
+    """
     own = settings_of(PaperConfig).keys() | PaperConfig._old_names.keys()
     config = PaperConfig.of({key: value for key, value in given.items() if key in own})
     for key, name in (("group.id", config.group_id), ("consumer.id", config.consumer_id)):

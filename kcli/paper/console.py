@@ -1,4 +1,4 @@
-"""`k console-consumer --zookeeper`: what the console's reading is given, as a member of a group."""
+"""`k console-consumer --zookeeper`: the console's reading as a member of a ZooKeeper group."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ _MADE_UP_GROUPS = 100_000
 
 
 async def read(reading: Reading, topic: str, properties: Mapping[str, str]) -> None:
-    """Until the reading ends.  Without group.id a group is made up, of which nothing stays, as
-    Kafka's old script did it.  Raises what the consumer's poll raises, and Refused."""
+    """Read until the reading ends. Without group.id a group is generated that leaves nothing
+    behind, as in Kafka's old script. Raises errors of the consumer's poll, and Refused.
+    """
     lasting = "group.id" in properties
     made_up = {"group.id": f"console-consumer-{random.randrange(_MADE_UP_GROUPS)}"}
-    # It tells of every attempt to connect.
+    # It logs every attempt to connect.
     logging.getLogger("kazoo").setLevel(logging.ERROR)
     properties = made_up | dict(properties)
     config, _ = split(properties)

@@ -1,23 +1,23 @@
-"""PaperConsumer: reads its share of topics' partitions, found and agreed on through ZooKeeper.
+"""PaperConsumer: reads its share of topics' partitions, assigned through ZooKeeper.
 
     async with PaperConsumer(properties, ["orders"], zookeeper, name="host-1-ab") as consumer:
         while batches := await consumer.poll_batches(1000):
             ...
 
-Brokers are found below /brokers/ids, partitions below /brokers/topics.  `member.py` has the states
-of a rebalance; here they are carried out, one task going from one to the next.  A watch on the
-members, the brokers and each topic makes it look again.
+Brokers are found below /brokers/ids, partitions below /brokers/topics. `member.py` has the states
+of a rebalance; here they are carried out by one task. Watches on the members, the brokers and each
+topic make it check again.
 
-Records are read at least once.  Offsets are written after their records were handed out and the
-next were asked for: each auto.commit.interval.ms, before partitions are let go, and at the end.
-Where a partition has no offset, it is read only once that is written where its reading starts; else
-what comes between two members' reading of it could be passed over by both ("latest").
+Records are read at least once. Offsets are written after their records were returned and the next
+ones were requested: every auto.commit.interval.ms, before partitions are released, and at the end.
+A partition without an offset is read only once its starting offset is written; else records that
+arrive between two members' reading could be skipped by both ("latest").
 
-A zombie, whose session expired while it did not run, may hand out what another reads as well, but
-does not write: an offset goes in one transaction with a check that this member's registration and
-its owner node are there.  The check is of their existence (ZooKeeper checks nothing else); they are
-this member's own, since they are ephemeral, none else makes its registration, and it registers
-anew only after it forgot what it owned.
+A zombie, whose session expired while it did not run, may return records that another member reads
+too, but does not write: an offset is written in one transaction with a check that this member's
+registration and its owner node exist. (ZooKeeper only checks existence here.) They are this
+member's own, since they are ephemeral, no other member creates its registration, and it registers
+again only after it has forgotten its partitions.
 """
 
 from __future__ import annotations
@@ -55,21 +55,22 @@ from kserver.world.zookeeper import (
 )
 
 _PAUSE_S = 0.1
-"""Before ZooKeeper is asked again what it could not be asked."""
+"""Seconds before a failed ZooKeeper request is retried."""
 _SLICE_MS = 500.0
 """How long a poll may not notice that the rebalance failed."""
 _PARTING_S = 5.0
-"""How long the last offsets may take."""
+"""Seconds for the last offsets."""
 
 
 class Disowned(Exception):
-    """The registration or an owner node is gone: nothing was written."""
+    """The registration or an owner node no longer exists: nothing was written."""
 
 
 class PaperConsumer:
-    """`name` tells this member from all others of its group, of today and before.
+    """`name` identifies this member among all of its group, past ones included.
 
-    A group that is not `lasting` leaves nothing in ZooKeeper.  ConfigError for `properties`.
+    A group that is not `lasting` leaves nothing in ZooKeeper. Raises ConfigError if `properties`
+    are invalid.
     """
 
     def __init__(
@@ -104,7 +105,9 @@ class PaperConsumer:
         self._starting: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """TimedOut where there is no ZooKeeper.  The rebalance goes on in the background."""
+        """Connect; the rebalance runs in the background. Raises TimedOut if ZooKeeper cannot be
+        reached.
+        """
         self._zookeeper.on_session(self._session_changed)
         try:
             await self._zookeeper.start()
@@ -116,8 +119,9 @@ class PaperConsumer:
             self._tasks.append(asyncio.create_task(self._commit_regularly()))
 
     async def close(self) -> None:
-        """Write how far was read, let go, leave.  What is not done within seconds ends with the
-        session."""
+        """Write offsets, release partitions, and leave. Whatever takes too long ends with the
+        session.
+        """
         await self._end_tasks()
         with contextlib.suppress(ZooKeeperError, Disowned, TimeoutError):
             async with asyncio.timeout(_PARTING_S):
@@ -143,21 +147,21 @@ class PaperConsumer:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What was given and is not known, or has another name today, a line each."""
+        """A line for each unknown or renamed key."""
         return self._config.warnings + self._reading.warnings
 
     @property
     def assignment(self) -> tuple[TopicPartition, ...]:
-        """What it owns and reads now."""
+        """The partitions that it owns and reads now."""
         return self._member.owned
 
     async def poll_batches(
         self, timeout_ms: float = 0, max_records: int | None = None
     ) -> list[FetchedBatch]:
-        """Does what `Consumer.poll_batches` does.  The call says that all given before is done
-        with.
+        """Return batches like `Consumer.poll_batches`. The call marks all records returned before
+        as processed.
 
-        Raises RebalanceFailed, and StorageError for znodes that are not Kafka's, besides.
+        Raises RebalanceFailed, and StorageError if znodes are not Kafka's, in addition.
         """
         self._progress.settle()
         loop = asyncio.get_running_loop()
@@ -222,7 +226,7 @@ class PaperConsumer:
         except NodeExists:
             there = await self._zookeeper.exists(path)
             if there is None or there.ephemeral_owner != self._zookeeper.session_id:
-                # One of this name from a session that is not over yet.
+                # An earlier session with this name has not ended yet.
                 await asyncio.sleep(_PAUSE_S)
                 return
         self._same(session)
@@ -240,7 +244,9 @@ class PaperConsumer:
         self._member.released()
 
     async def _let_go(self) -> None:
-        """Gives up what is this member's; another's may stand where a claim's answer was lost."""
+        """Delete this member's owner nodes; others' nodes may be there if a claim's response was
+        lost.
+        """
         await asyncio.gather(*(self._delete_owner(p) for p in self._member.held))
 
     async def _delete_owner(self, partition: TopicPartition) -> None:
@@ -296,12 +302,14 @@ class PaperConsumer:
                 self._member.looked(view)
 
     def _same(self, session: int) -> None:
-        """To be asked after each wait: what was begun in another session is void."""
+        """Raises SessionExpired if the session has changed. To be called after each wait: work of
+        another session is void.
+        """
         if session != self._member.session:
             raise SessionExpired
 
     async def _view(self) -> GroupView:
-        """The group as it is now; `_changed` is set once it is so no more."""
+        """Return the group as it is now; `_changed` is set once it changes."""
         self._changed.clear()
         zookeeper = self._zookeeper
         found: dict[str, list[str]] = {topic: [] for topic in self._topics}
@@ -328,7 +336,7 @@ class PaperConsumer:
         return ()
 
     async def _addresses(self) -> list[str]:
-        """The addresses of the brokers that speak this client's security protocol."""
+        """Return the addresses of the brokers with this client's security protocol."""
         found: list[str] = []
         for broker in await self._children(znodes.BROKER_IDS):
             with contextlib.suppress(NoNode):
@@ -349,7 +357,7 @@ class PaperConsumer:
             return ()
 
     async def _make_parents(self) -> None:
-        """Make those of the nodes of owners and offsets, which are made in transactions."""
+        """Create the parents of owner and offset nodes, which are created in transactions."""
         for topic in self._topics:
             for path in (
                 znodes.owner_path(self._group, topic, 0),
@@ -358,7 +366,7 @@ class PaperConsumer:
                 with contextlib.suppress(NodeExists):
                     await self._zookeeper.create(path.rpartition("/")[0], make_parents=True)
 
-    # What is read, and how far
+    # Reading and offsets
 
     async def _start_reading(self, partitions: Sequence[TopicPartition], session: int) -> None:
         stored = await asyncio.gather(*(self._stored(p) for p in partitions))
@@ -387,7 +395,7 @@ class PaperConsumer:
         return znodes.decode_offset(self._group, partition, data)
 
     async def _reader(self) -> Consumer:
-        """Another one where none of the brokers is there that the last one began with."""
+        """Return the inner consumer; a new one if none of its bootstrap brokers exists any more."""
         if self._consumer is not None and not set(self._brokers).isdisjoint(self._bootstrap):
             return self._consumer
         if self._consumer is not None:
@@ -402,7 +410,9 @@ class PaperConsumer:
         return self._consumer
 
     async def _start_anew(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
-        """Partitions that nobody of the group has read: their first offset, and then they are."""
+        """Determine and write the first offsets of partitions that the group has never read, and
+        resume them.
+        """
         for partition in partitions:
             try:
                 while True:
@@ -411,7 +421,7 @@ class PaperConsumer:
                         self._progress.start(partition, offset, is_written=False)
                         break
             except (ClientError, KafkaError, ProtocolError):
-                pass  # It stands at the partition, for poll to raise it.
+                pass  # The error is stored at the partition, for poll to raise it.
         while True:
             try:
                 await self._write_offsets()
@@ -438,14 +448,14 @@ class PaperConsumer:
             except Disowned:
                 self._noticed_disowned()
             except ZooKeeperError:
-                pass  # The next time, or after it was read again.
+                pass  # Retried at the next interval.
 
     def _noticed_disowned(self) -> None:
         self._member.give_up()
         self._changed.set()
 
     async def _write_offsets(self) -> None:
-        """What is done, all or nothing; Disowned."""
+        """Write processed offsets, all or none. Raises Disowned."""
         while offsets := self._progress.unwritten():
             ops: list[Op] = [Check(znodes.member_path(self._group, self.id))]
             for partition, offset in offsets.items():
@@ -462,7 +472,9 @@ class PaperConsumer:
             return
 
     async def _mend(self, error: ZooKeeperError, offsets: Mapping[TopicPartition, int]) -> None:
-        """The node of an offset was deleted or made by another's hand; for others' Disowned."""
+        """Handle offset nodes that were deleted or created by another client. Raises Disowned for
+        other nodes.
+        """
         mine = [p for p in offsets if self._offset_path(p) == error.path]
         if not mine:
             raise Disowned from error
@@ -494,7 +506,7 @@ class PaperConsumer:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    # What happens
+    # Events
 
     def _session_changed(self, event: SessionEvent) -> None:
         match event:

@@ -1,20 +1,20 @@
-"""One member's part in a group that balances itself, and how far it has read.
+"""A member of a group that balances itself through ZooKeeper: its states, and its progress.
 
 Pure: no I/O, no clock, no await.
 
-    state        what the member does                                        then
-    OUTSIDE      has no session, or is not registered in it: owns nothing    RELEASING
-    RELEASING    reads no more; writes its offsets, deletes its owner nodes  CLAIMING
-    CLAIMING     reads who is there, claims its range: all of it or nothing  OWNING, WAITING
-    WAITING      another has not let go of what this one claimed             RELEASING
+    state        action                                                      next state
+    OUTSIDE      not registered in a session: owns nothing                   RELEASING
+    RELEASING    stops reading, writes offsets, deletes its owner nodes      CLAIMING
+    CLAIMING     reads the group, claims its range: all of it or nothing     OWNING, WAITING
+    WAITING      another member has not released a claimed partition         RELEASING
     OWNING       reads its range, until members or partitions change         RELEASING
 
-A session that expires leads from each of them to OUTSIDE.  An answer that is lost while claiming
-leads back to RELEASING, where the member deletes what it may or may not have got.
+An expired session leads from each of them to OUTSIDE. A lost response while claiming leads back to
+RELEASING, where the member deletes the owner nodes that it may have created.
 
-Every member decides alone, on what it sees.  What keeps two from owning one partition is that the
-owner's znode can be made only once, not that they see the same: a member that saw too little is in
-another's way, or finds another in its own, and begins again.
+Every member decides alone, on its own view. Two members cannot own one partition, not because their
+views are equal, but because an owner's znode can be created only once: a member with an outdated
+view conflicts with another, and starts over.
 """
 
 from __future__ import annotations
@@ -57,18 +57,19 @@ class RebalanceFailed(ClientError):
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """What ZooKeeper says, as far as a rebalance depends on it."""
+    """The state in ZooKeeper that a rebalance depends on."""
 
     threads: Mapping[str, tuple[str, ...]]
     """The group's threads that read each topic, sorted."""
     partitions: Mapping[str, tuple[int, ...]]
-    """The partitions of each topic, sorted; none where it does not exist."""
+    """The partitions of each topic, sorted; empty if it does not exist."""
     has_brokers: bool = True
 
 
 def share(partitions: Sequence[int], threads: Sequence[str], thread: str) -> Sequence[int]:
-    """The range of one thread: as many as any other, the first ones one more where it does not
-    come out even (Kafka: ZookeeperConsumerConnector, RangeAssignor)."""
+    """Return the range of one thread: as many partitions as any other, and one more for the first
+    threads if they do not divide evenly (Kafka: ZookeeperConsumerConnector, RangeAssignor).
+    """
     each, more = divmod(len(partitions), len(threads))
     at = threads.index(thread)
     start = at * each + min(at, more)
@@ -76,13 +77,15 @@ def share(partitions: Sequence[int], threads: Sequence[str], thread: str) -> Seq
 
 
 def threads(member: str, told: MemberRegistration, topic: str) -> list[str]:
-    """Those that read the topic."""
+    """Return the member's threads that read the topic."""
     count = sum(n for name, n in told.subscription.items() if _reads(told.pattern, name, topic))
     return [f"{member}-{n}" for n in range(count)]
 
 
 def _reads(pattern: str, name: str, topic: str) -> bool:
-    """Kafka's old console consumer names even a single topic by a white list."""
+    """Whether a subscription includes the topic. Kafka's old console consumer names even a single
+    topic by a white list.
+    """
     if pattern == STATIC:
         return name == topic
     matches = compiled(name.replace(",", "|")).fullmatch(topic) is not None
@@ -92,33 +95,33 @@ def _reads(pattern: str, name: str, topic: str) -> bool:
 @dataclass(slots=True)
 class PaperMember:
     thread: str
-    """Its one thread: the member's id with `-0`, as it stands in the owner nodes."""
+    """Its one thread: the member's id with `-0`, as in the owner nodes."""
     max_retries: int
     state: PaperState = PaperState.OUTSIDE
     session: int = 0
-    """Rises when a session expires: what was begun before is then void."""
+    """Incremented when a session expires: earlier work is then void."""
     held: tuple[TopicPartition, ...] = ()
-    """Whose owner nodes may be this member's, because it once asked for them."""
+    """Partitions whose owner nodes may be this member's, because it has tried to create them."""
     view: GroupView | None = None
-    """On which the last claim was decided."""
+    """The view that the last claim was based on."""
     waits: int = 0
-    """How many times in a row it waited in vain."""
+    """Number of consecutive waits that timed out."""
 
     @property
     def owned(self) -> tuple[TopicPartition, ...]:
-        """What it reads."""
+        """The partitions that it reads."""
         return self.held if self.state is PaperState.OWNING else ()
 
     def registered(self) -> None:
         self._go(PaperState.RELEASING)
 
     def released(self) -> None:
-        """None of the owner nodes is this member's."""
+        """Note that this member has no owner nodes."""
         self.held = ()
         self._go(PaperState.CLAIMING)
 
     def claim(self, view: GroupView) -> tuple[TopicPartition, ...] | None:
-        """What to claim; None when it is to register first."""
+        """Return the partitions to claim; None if it has to register first."""
         assert self.state is PaperState.CLAIMING
         if any(self.thread not in threads for threads in view.threads.values()):
             self._go(PaperState.OUTSIDE)
@@ -133,17 +136,19 @@ class PaperMember:
         return self.held
 
     def claimed(self) -> None:
-        """All of it, and it is read now."""
+        """Note that all partitions were claimed and are read now."""
         self.waits = 0
         self._go(PaperState.OWNING)
 
     def refused(self) -> None:
-        """None of it: one has another owner still, or the nodes around it are gone."""
+        """Note that the claim failed: another member owns a partition, or parent nodes are
+        missing.
+        """
         self.held = ()
         self._go(PaperState.WAITING)
 
     def again(self, *, in_vain: bool) -> None:
-        """The wait is over; `in_vain` when nothing happened meanwhile.  RebalanceFailed."""
+        """End a wait; `in_vain` if it timed out. Raises RebalanceFailed."""
         self.waits = self.waits + 1 if in_vain else 0
         if self.waits > self.max_retries:
             raise RebalanceFailed(
@@ -153,17 +158,19 @@ class PaperMember:
         self._go(PaperState.RELEASING)
 
     def looked(self, view: GroupView) -> None:
-        """Nothing is given up where it would only be claimed again."""
+        """Compare a new view with that of the claim; release only if it differs."""
         if view != self.view:
             self._go(PaperState.RELEASING)
 
     def give_up(self) -> None:
-        """It ends, or one of its nodes is gone by another's hand."""
+        """Release partitions: the member ends, or one of its nodes was deleted by another
+        client.
+        """
         if self.state is PaperState.OWNING:
             self._go(PaperState.RELEASING)
 
     def answer_lost(self) -> None:
-        """The connection broke within a step; what was asked may have been done."""
+        """Handle a connection lost within a step; its request may have been executed."""
         if self.state is PaperState.CLAIMING:
             self._go(PaperState.RELEASING)
 
@@ -186,10 +193,10 @@ class PaperMember:
 
 @dataclass(slots=True)
 class PaperProgress:
-    """How far each partition that is owned was read.
+    """Progress in each owned partition.
 
-    A record is handed out, then done, which shows when its reader asks for more, and only then may
-    the offset after it be written: so each is read at least once, whenever a reader dies.
+    A record is returned, then processed, which shows when its reader asks for more. Only then may
+    the offset after it be written, so each is read at least once, whenever a reader dies.
     """
 
     _handed: dict[TopicPartition, Offset] = field(default_factory=dict)
@@ -205,7 +212,7 @@ class PaperProgress:
         self._handed[partition] = next_offset
 
     def settle(self) -> None:
-        """All that was handed out is done."""
+        """Mark all returned records as processed."""
         self._done.update(self._handed)
         self._handed.clear()
 
@@ -217,16 +224,16 @@ class PaperProgress:
         self._written.update((p, offset) for p, offset in offsets.items() if p in self._done)
 
     def is_written(self, partition: TopicPartition) -> bool:
-        """Whether it ever was, and so has a node."""
+        """Whether an offset was ever written, so that a node exists."""
         return partition in self._written
 
     def forget_written(self, partitions: Iterable[TopicPartition]) -> None:
-        """Their nodes are gone."""
+        """Note that the offset nodes were deleted."""
         for partition in partitions:
             self._written.pop(partition, None)
 
     def clear(self) -> None:
-        """Nothing is owned any more."""
+        """Forget all, since no partition is owned any more."""
         self._handed.clear()
         self._done.clear()
         self._written.clear()

@@ -1,4 +1,4 @@
-"""Consumed: what was read in a time, and the lines of kafka-consumer-perf-test.sh about it.
+"""Consumed: the records read in a time, and the lines of kafka-consumer-perf-test.sh about them.
 
 Pure: counts and times in, lines out.
 """
@@ -18,8 +18,8 @@ DETAILED_HEADER = f"time, threadId, {_AMOUNTS}"
 
 
 class Consumed(NamedTuple):
-    """Mebibytes are those of keys and values; rates are over the whole time, and over it without
-    what it took to find the partitions.
+    """Mebibytes are those of keys and values; rates are over the whole time, and over the time
+    without the search for partitions.
     """
 
     start_ms: int
@@ -54,15 +54,17 @@ class Consumed(NamedTuple):
         )
 
     def values(self) -> dict[str, float]:
-        """By name, to a thousandth."""
+        """Return values by name, rounded to a thousandth."""
         return {name: round(value, 3) for name, value in self._asdict().items()}
 
     def total_line(self, start: str, end: str) -> str:
-        """The one line at the end; the times as --date-format has them."""
+        """Return the line at the end; the times are formatted by --date-format."""
         return f"{start}, {end}, {self._amounts(self.mib, self.records)}"
 
     def window_line(self, end: str, all_mib: float, all_records: int) -> str:
-        """A line of --show-detailed-stats: amounts since the start, rates since the line before."""
+        """Return a line of --show-detailed-stats: amounts since the start, rates since the last
+        line.
+        """
         return f"{end}, 0, {self._amounts(all_mib, all_records)}"
 
     def _amounts(self, mib: float, records: int) -> str:

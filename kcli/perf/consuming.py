@@ -1,4 +1,4 @@
-"""Consuming: reads topics as fast as they come, and counts."""
+"""Consuming: reads topics as fast as possible, and counts."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class ConsumerPerfOptions:
 
 
 class Consuming:
-    """One run; `on_window` is told of each reporting interval: what was read in it, and how many
-    mebibytes and records since the start.
+    """One run; `on_window` is called for each reporting interval, with the records read in it, and
+    the mebibytes and records since the start.
     """
 
     def __init__(
@@ -67,9 +67,9 @@ class Consuming:
         )
 
     async def all(self) -> None:
-        """Until enough was read, or nothing came for too long.
+        """Read until enough records were read, or none arrived for too long.
 
-        Raises ClusterUnreachable, and what the consumer's poll raises.
+        Raises ClusterUnreachable, and errors of the consumer's poll.
         """
         from kcli.client.consumer import Consumer
         from kcli.client.serialization import BYTES_IN
@@ -85,7 +85,7 @@ class Consuming:
                 self._end_ms = self._now_ms()
 
     async def _share(self, consumer: Consumer) -> None:
-        """Read what the group gives; finding the partitions is joining it."""
+        """Read as a member of the group; the search for partitions is joining it."""
         wanted = self._wanted
         topics = [] if wanted.topic is None else [wanted.topic]
         consumer.subscribe(topics, pattern=wanted.include, listener=_Watch(self._rebalanced))
@@ -94,7 +94,9 @@ class Consuming:
             raise ClusterUnreachable("listTopics")
 
     def _rebalanced(self, since_ms: int | None) -> int:
-        """From when on nothing is owned; the time since then, when something is, is counted."""
+        """Return the time since when no partition is owned; count that time at the next
+        assignment.
+        """
         now_ms = self._now_ms()
         if since_ms is not None:
             self._rebalance_ms += now_ms - since_ms
@@ -131,7 +133,7 @@ class Consuming:
         self._on_window(window, self.total.mib, self._records)
 
     async def _assigned(self, consumer: Consumer) -> bool:
-        """Assign what is there, waiting for it; False when it is not there in time."""
+        """Wait for existing partitions and assign them; return False if there are none in time."""
         reached = False
         try:
             async with asyncio.timeout(self._wanted.patience_s):
@@ -147,7 +149,7 @@ class Consuming:
         return True
 
     async def _partitions(self, consumer: Consumer) -> list[TopicPartition]:
-        """KafkaError where the topic may not be read."""
+        """Return the existing partitions. Raises KafkaError if the topic is unauthorized."""
         cluster, topic = consumer.cluster, self._wanted.topic
         refused = await cluster.retry(
             "listTopics",
@@ -175,7 +177,7 @@ class Consuming:
 
 
 class _Watch(RebalanceListener):
-    """Counts how long partitions are waited for, as ConsumerPerformance does."""
+    """Counts the time without partitions, as ConsumerPerformance does."""
 
     def __init__(self, rebalanced: Callable[[int | None], int]) -> None:
         self._rebalanced = rebalanced

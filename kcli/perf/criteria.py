@@ -1,8 +1,8 @@
-"""Criteria: what --fail-if says, and whether a run meets it.
+"""Criteria of --fail-if, and whether a run meets them.
 
 Pure: texts and numbers in, verdicts out.
 
-    p99>+10%          more than a tenth above the baseline
+    p99>+10%                more than a tenth above the baseline
     records_per_s<-5%       more than a twentieth below it
     p99>50ms  max>1.5s      above a time; a plain number is in the metric's own unit
     records_per_s<100000    below a number
@@ -41,8 +41,8 @@ class Criterion:
         return baseline * (1 + self.bound) if self.is_relative else self.bound
 
     def finding(self, now: float, baseline: float, of: str) -> str | None:
-        """Why the run fails, None where it does not; `baseline`, which is that `of` something,
-        counts for a relative bound.
+        """Return why the run fails, or None; `baseline`, from the runs named `of`, is used for a
+        relative bound.
         """
         limit = self.limit(baseline)
         if math.isnan(now):
@@ -57,7 +57,7 @@ class Criterion:
 
 
 def parse(text: str, metrics: Sequence[str]) -> list[Criterion]:
-    """The criteria in a text, with commas between them.  ValueError, for a person, for others."""
+    """Parse criteria separated by commas. Raises ValueError with a message for the user."""
     return [_criterion(part.strip(), metrics) for part in text.split(",")]
 
 
@@ -98,8 +98,8 @@ def findings(
     baseline: Mapping[str, float],
     of: str = "",
 ) -> list[str]:
-    """Why a run fails.  A relative criterion on a metric that the baseline lacks finds nothing;
-    `of` says in a finding where the baseline is from.
+    """Return why a run fails. A relative criterion on a metric without a baseline finds nothing;
+    `of` is the origin of the baseline in messages.
     """
     found = []
     for one in criteria:

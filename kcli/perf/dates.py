@@ -1,4 +1,4 @@
-"""Dates: times as Java's SimpleDateFormat writes them, for --date-format.
+"""Times in the format of Java's SimpleDateFormat, for --date-format.
 
 Pure: a time and a pattern in, text out.
 
@@ -34,7 +34,7 @@ _DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday"
 
 
 def formatted(time: datetime, pattern: str) -> str:
-    """The time, which knows its zone, as the pattern says.  ValueError for what is no pattern."""
+    """Format a time with a zone. Raises ValueError if the pattern is invalid."""
     text = []
     for match in _TOKEN.finditer(pattern):
         token, quoted, letter = match[0], match[1], match[2]

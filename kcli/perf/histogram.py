@@ -1,10 +1,11 @@
-"""Histogram: how often each duration was met, in constant memory, for percentiles.
+"""LatencyHistogram: counts of durations in constant memory, for percentiles.
 
 Pure: no clock; durations are whole microseconds.
 
 Buckets are log-linear, as in Gil Tene's HdrHistogram: up to 1023 us each value has its own; from
-there each doubling has 512 buckets of one width.  A bucket is told by its middle, so a percentile
-is off by at most 1/1024 of its value (ERROR); count, mean, least and most are exact.
+there each doubling has 512 buckets of one width. A bucket is represented by its middle, so a
+percentile is off by at most 1/1024 of its value (ERROR); count, mean, minimum and maximum are
+exact.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class LatencyHistogram:
         self.most_us = 0
 
     def add(self, duration_us: int, times: int = 1) -> None:
-        """Count a duration, below 0 as 0, so many times."""
+        """Count a duration `times` times; negative ones count as 0."""
         if duration_us < 0:
             duration_us = 0
         self._buckets[_bucket(duration_us)] += times
@@ -49,8 +50,8 @@ class LatencyHistogram:
         return self.total_us / self.count if self.count else math.nan
 
     def percentile_us(self, fraction: float) -> int:
-        """The duration at index `int(fraction * count)` of all that were counted, sorted, which is
-        the one that Kafka's tools take; 0 while nothing was counted.
+        """Return the duration at index `int(fraction * count)` of all durations, sorted, as in
+        Kafka's tools; 0 while nothing was counted.
         """
         if not self.count:
             return 0

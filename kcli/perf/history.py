@@ -1,11 +1,11 @@
-"""History: a line of JSON for each run of a performance test, and the baseline earlier ones make.
+"""History: a line of JSON for each run of a performance test, and the baseline of earlier runs.
 
 Pure: texts and values.
 
-Runs compare when test and workload are the same: how many records of what size at which rate, with
-which properties of the client; topic, brokers and host may differ.  The baseline is the median, of
-each metric by itself, over the last few of those that failed no check: a bad night does not become
-the measure of the next.
+Runs are comparable if test and workload are the same: number, size and rate of records, and the
+client's properties; topic, brokers and host may differ. The baseline is the median, metric by
+metric, over the last few of those that failed no check, so that a bad run does not become the
+baseline of the next.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 SCHEMA = "k.perf-test.run/1"
 
-# What says where and who, not how fast.
+# Properties that do not affect the speed.
 _UNCOMPARED = ("bootstrap.servers", "client.id", "client.rack", "group.id", "transactional.id")
 _UNCOMPARED_PREFIXES = ("ssl.", "sasl.")
 
@@ -45,7 +45,9 @@ class Run:
 
 
 def read(lines: Iterable[str]) -> tuple[list[Run], int]:
-    """The runs, and how many lines are none of this version: torn by a full disk, or others'."""
+    """Return the runs, and the number of other lines: truncated by a full disk, or of another
+    version.
+    """
     runs, others = [], 0
     for line in lines:
         run = _run(line)
@@ -69,8 +71,8 @@ def _run(line: str) -> Run | None:
 
 
 def baseline(runs: Sequence[Run], like: Run, last: int) -> tuple[dict[str, float], int]:
-    """The median of each metric over the last of those that are like this one and failed no check,
-    and over how many.
+    """Return the median of each metric over the last comparable runs that failed no check, and
+    their number.
     """
     chosen = [run for run in runs if run.is_like(like) and not run.failed][-last:]
     values: dict[str, list[float]] = {}
@@ -81,7 +83,9 @@ def baseline(runs: Sequence[Run], like: Run, last: int) -> tuple[dict[str, float
 
 
 def comparable(properties: Mapping[str, str]) -> dict[str, str]:
-    """The client's properties that say how it works; no passwords, no addresses, sorted."""
+    """Return the client's properties that affect the speed, sorted; without passwords and
+    addresses.
+    """
     return {
         key: value
         for key, value in sorted(properties.items())

@@ -1,7 +1,7 @@
-"""Judging: what --history, --baseline and --fail-if of a performance test say about a run.
+"""Judging: --history, --baseline and --fail-if of a performance test.
 
-Before the run all that could make it useless is looked at: criteria that make no sense, a baseline
-that is not there, a history that cannot be written.
+Everything that could make a run useless is checked before it: invalid criteria, a missing baseline,
+a history that cannot be written.
 """
 
 from __future__ import annotations
@@ -82,10 +82,10 @@ DIFFERENCES = (
 
 
 class Judge:
-    """Knows the criteria and the baseline; `conclude` keeps the run and gives the exit status.
+    """Holds the criteria and the baseline; `conclude` stores the run and returns the exit status.
 
-    UsageError for criteria that make no sense, Refused for a baseline that is not there, OSError
-    for a file that cannot be read or written.
+    Raises UsageError if a criterion is invalid, Refused if there is no baseline, OSError if a file
+    cannot be read or written.
     """
 
     def __init__(
@@ -124,9 +124,9 @@ class Judge:
     def conclude(
         self, results: Mapping[str, float], out: Rows | None, failure: str | None = None
     ) -> int:
-        """Say what is wrong, keep the run; 3 if a criterion is met.
+        """Report findings and store the run; return 3 if a criterion is met.
 
-        `failure`: why the run as a whole is no measure for others, whatever it measured.
+        `failure`: why the run as a whole must not be a baseline for others, whatever it measured.
         """
         measured = {metric: results[metric] for metric in self._metrics}
         found = criteria.findings(self._criteria, measured, self._baseline, self._of)
@@ -144,7 +144,7 @@ class Judge:
 
 
 def tell(out: Rows | None, code: str, why: str) -> None:
-    """What is wrong with a run, on standard error, and among the errors of -o."""
+    """Report a problem of a run, on standard error, and among the errors of -o."""
     if out is None:
         complain(f"{_command()}: {why}")
     else:
@@ -154,7 +154,7 @@ def tell(out: Rows | None, code: str, why: str) -> None:
 def run_of(
     test: str, topic: str, properties: Mapping[str, str], workload: Mapping[str, Any]
 ) -> Run:
-    """A run that begins now, without its results."""
+    """Return a run that begins now, without its results."""
     return Run(
         test=test,
         at="",
@@ -168,9 +168,9 @@ def run_of(
 
 
 def append(path: str, line: str) -> None:
-    """Add a line to a file, which is made if need be: all of it, or nothing and OSError.
+    """Append a line to a file, created if needed, completely or not at all. Raises OSError.
 
-    What a full disk cut short before, perhaps in another program, ends first.
+    A line that was truncated by a full disk before, perhaps in another program, is ended first.
     """
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     try:
@@ -210,7 +210,7 @@ def _criteria(given: SimpleNamespace, metrics: Sequence[str]) -> list[Criterion]
 
 
 def _host() -> dict[str, Any]:
-    """What of this machine may explain a difference."""
+    """Return properties of this machine that may explain a difference."""
     system = os.uname()
     return {
         "name": system.nodename,

@@ -1,7 +1,7 @@
 """Payloads: the values of the records that a performance test sends.
 
-Pure: chance is handed in.  `take(first, count)` gives the values of the records from `first` on, at
-least one and at most `count`.
+Pure: the random source is passed in. `take(first, count)` returns the values of the records from
+`first` on, at least one and at most `count`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Protocol
 from kcli import java_patterns
 
 POOL_BYTES = 4 << 20
-"""Far more than a batch, so that no compression meets a value again."""
+"""Far more than a batch, so that no value occurs twice in a compressed batch."""
 
 _TO_LETTER = bytes(ord("A") + byte * 26 // 256 for byte in range(256))
 
@@ -21,18 +21,18 @@ _TO_LETTER = bytes(ord("A") + byte * 26 // 256 for byte in range(256))
 class Payloads(Protocol):
     @property
     def size(self) -> int | None:
-        """Bytes of each, None where they differ."""
+        """Bytes of each value; None if they differ."""
 
     def take(self, first: int, count: int) -> Sequence[bytes]: ...
 
 
 def letters(size: int, random: Random) -> bytes:
-    """So many random upper-case letters."""
+    """Return `size` random upper-case letters."""
     return random.randbytes(size).translate(_TO_LETTER)
 
 
 class Letters:
-    """Values of one size, made once: to make each anew would cost more than to send it."""
+    """Values of one size, created once: creating each would cost more than sending it."""
 
     def __init__(self, size: int, count: int, random: Random) -> None:
         self.size = size
@@ -46,7 +46,7 @@ class Letters:
 
 
 class OfFile:
-    """Each a random one of those given."""
+    """Random values of a file."""
 
     size = None
 
@@ -59,7 +59,7 @@ class OfFile:
 
 
 class Counting:
-    """Each the number of its record, in decimal."""
+    """The number of each record, in decimal."""
 
     size = None
 
@@ -68,7 +68,7 @@ class Counting:
 
 
 def split(text: str, delimiter: str) -> list[bytes]:
-    """The parts between matches of a pattern, without empty ones at the end: Java's split.
+    """Return the parts between matches of a pattern, without empty ones at the end: Java's split.
 
     Raises PatternError.
     """

@@ -1,7 +1,7 @@
-"""Producing: sends records as fast as they go, or at a fixed rate, and measures each.
+"""Producing: sends records as fast as possible, or at a fixed rate, and measures each.
 
-No step of Python is taken for a single record: values go to the client by the thousand, and come
-back by the batch, with the timestamps that tell when each was due (see `schedule`).
+No Python code runs for a single record: values are passed to the client by the thousand, and
+outcomes arrive by the batch, with the timestamps from which the due times follow (see `schedule`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _value = itemgetter(2)
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """`rate` is in records a second, None for as many as will go."""
+    """`rate` is in records per second, None without a limit."""
 
     topic: str
     records: int
@@ -40,19 +40,19 @@ class Load:
     warmup: int = 0
     report_every_s: float = 5.0
     transaction_s: float | None = None
-    """How long a transaction takes records in; None: there are none."""
+    """Seconds before a transaction is committed; None: no transactions."""
 
 
 class Producing:
-    """One run; `on_window` is told of each reporting interval, of how many records were lost until
-    then, and whether it is the first after the warm-up.
+    """One run; `on_window` is called for each reporting interval, with the number of records lost
+    so far, and whether it is the first after the warm-up.
     """
 
     def __init__(
         self, load: Load, config: ProducerConfig, on_window: Callable[[Sum, int, bool], object]
     ) -> None:
         self.lost: Counter[str] = Counter()
-        """Why records were not delivered, and how many."""
+        """Numbers of records that were not delivered, by reason."""
         self._load = load
         self._config = config
         self._on_window = on_window
@@ -73,14 +73,14 @@ class Producing:
 
     @property
     def steady(self) -> Sum | None:
-        """The sum of what came after the warm-up."""
+        """The sum without the warm-up."""
         return None if self._steady is None else self._steady.sum(self._end_s)
 
     async def all(self) -> None:
-        """Until each record is delivered or lost; the clock starts when the topic is known.
+        """Send until each record is delivered or lost; the clock starts once the topic is known.
 
-        Raises TimedOut when there is no topic or no room in time, KafkaError for a record that is
-        too large, TransactionFailed where a commit fails; what was measured until then stays.
+        Raises TimedOut if there is no topic or no memory in time, KafkaError if a record is too
+        large, TransactionFailed if a commit fails; measurements until then are kept.
         """
         from kcli.client.producer import Producer, wall_clock_ms
         from kcli.client.serialization import BYTES_OUT
@@ -129,13 +129,13 @@ class Producing:
             if taken < len(values):
                 await producer.ready(load.topic)
             else:
-                # Time for what is due to go out, and for what is answered.
+                # Yield, so that records are sent and responses are handled.
                 await asyncio.sleep(0)
         if until_s is not None:
             await producer.commit_transaction()
 
     def _told(self, delivered: Delivered) -> None:
-        """The outcome of a batch; its timestamps never fall."""
+        """Count the outcome of a batch; its timestamps never decrease."""
         records = delivered.records
         if delivered.error is not None:
             self.lost[reason(delivered.error)] += len(records)

@@ -1,4 +1,4 @@
-"""Round trips: one record after the other is sent and read again, and the time between measured."""
+"""Round trips: sends and reads one record after the other, and measures the time."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Trip:
 
 
 class RoundTrips:
-    """One run; `on_created` is told that there was no topic, `on_trip` of every thousandth trip:
-    its number and how many nanoseconds it took.
+    """One run; `on_created` is called if the topic did not exist, `on_trip` for every thousandth
+    trip, with its number and its duration in nanoseconds.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class RoundTrips:
         return self._tally.sum(self._end_s)
 
     async def all(self) -> None:
-        """Raises Refused for a record that does not come back as it went."""
+        """Make all trips. Raises Refused if a record does not come back as it was sent."""
         from kcli.client.consumer import Consumer
         from kcli.client.producer import Producer
         from kcli.client.serialization import BYTES_IN, BYTES_OUT
@@ -104,7 +104,7 @@ class RoundTrips:
             raise_first(await admin.create_topics([new]))
 
     async def _seek_to_end(self, consumer: Consumer) -> None:
-        """Go to the end of all partitions, and know where that is."""
+        """Seek to the end of all partitions, and determine the positions."""
         found = await consumer.partitions_for(self._trip.topic)
         partitions = [TopicPartition(self._trip.topic, one.partition) for one in found]
         consumer.assign(partitions)
@@ -124,7 +124,7 @@ def _headers(trip: Trip, random: Random) -> Headers:
 
 
 def _check(found: list[ConsumerRecord], value: bytes, key: bytes | None, headers: Headers) -> None:
-    """That exactly what was sent came back; Refused, in Kafka's words."""
+    """Check that exactly the sent record came back. Raises Refused, with Kafka's text."""
     if not found:
         raise Refused(f"poll() timed out before finding a result (timeout:[{POLL_TIMEOUT_MS}ms])")
     if len(found) != 1:

@@ -1,17 +1,17 @@
-"""Schedule: when each record is due, and from the timestamp that it was given, when it was due.
+"""Schedule: the due time of each record, also from its timestamp.
 
 Pure: times are seconds since the start, timestamps milliseconds of the wall clock.
 
-A latency counts from the time when a record was due, not from when it could at last be sent: else
-a broker that stalls for a second would make one record late, and not the thousand that would have
-been sent meanwhile (coordinated omission).
+A latency counts from the time when a record was due, not from when it could finally be sent.
+Otherwise a broker that stalls for a second would delay one record, and not the thousand that would
+have been sent meanwhile (coordinated omission).
 
-A record carries the millisecond in which it is due as its timestamp, and a batch's outcome brings
-it back: nothing is kept for a record.  At up to 1000 a second `due_at` is exact; of the records of
-one millisecond it gives the middle, half a millisecond off at most.
+A record's timestamp is the millisecond in which it is due, and the outcome of its batch has it: so
+nothing is stored per record. At up to 1000 per second `due_at` is exact; with several records in
+one millisecond it returns the middle, at most half a millisecond off.
 
 The first `warmup` records have earlier timestamps than all others, which have `steady_ms` or later,
-by a millisecond too late if need be.
+even if that is a millisecond too late.
 """
 
 from __future__ import annotations
@@ -25,20 +25,22 @@ class Schedule(Protocol):
     def steady_ms(self) -> float: ...
 
     def due(self, elapsed_s: float) -> float:
-        """How many records are due by then."""
+        """Return the number of records that are due by then."""
 
     def time_of(self, index: int) -> float:
-        """When a record is due, the first being 0."""
+        """Return when a record is due; the first is number 0."""
 
     def run(self, first: int, end: int, elapsed_s: float) -> tuple[int, int]:
-        """The timestamp of record `first`, and how many before `end` have the same."""
+        """Return the timestamp of record `first`, and how many records before `end` have the
+        same.
+        """
 
     def due_at(self, timestamp_ms: int) -> float:
-        """When the records with this timestamp were due."""
+        """Return when the records with this timestamp were due."""
 
 
 class Fixed:
-    """So many records a second, evenly, the first at `start_ms`."""
+    """`rate` records per second, evenly, the first at `start_ms`."""
 
     def __init__(self, rate: float, start_ms: int, warmup: int = 0) -> None:
         self.rate = rate
@@ -62,16 +64,16 @@ class Fixed:
     def due_at(self, timestamp_ms: int) -> float:
         ms = timestamp_ms - self.start_ms
         first, end = self._end_of(ms - 1), self._end_of(ms)
-        # None is due in a millisecond that only what follows on the warm-up was moved to.
+        # A millisecond without due records has only those moved to `steady_ms` after the warm-up.
         return (first + end - 1) / 2 / self.rate if first < end else ms / 1000
 
     def _ms(self, index: int) -> int:
         return int(index * 1000 / self.rate)
 
     def _end_of(self, ms: int) -> int:
-        """The first record that is due later than in this millisecond."""
+        """Return the first record that is due after this millisecond."""
         index = max(0, math.ceil((ms + 1) * self.rate / 1000))
-        # Rounding may have led one too far, or not far enough.
+        # Correct rounding errors of one.
         while index and self._ms(index - 1) > ms:
             index -= 1
         while self._ms(index) <= ms:
@@ -80,7 +82,7 @@ class Fixed:
 
 
 class Unlimited:
-    """Sends as many as will go: a record is due when it is sent, known to half a millisecond."""
+    """No limit: a record is due when it is sent, known to half a millisecond."""
 
     def __init__(self, start_ms: int, warmup: int = 0) -> None:
         self.start_ms = start_ms

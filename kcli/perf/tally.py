@@ -1,6 +1,6 @@
-"""Tally: what was delivered in a time, and Kafka's lines about it.
+"""Tally: the records delivered in a time, and Kafka's lines about them.
 
-Pure: times are seconds of any clock that only goes forward.
+Pure: times are seconds of any monotonic clock.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ class Tally:
         self.latencies = LatencyHistogram()
 
     def add(self, latency_us: int, records: int, size_bytes: int) -> None:
-        """So many records, together of this size, each after this time."""
+        """Count `records` records of this total size and this latency."""
         self.latencies.add(latency_us, records)
         self.bytes += size_bytes
 
     def sum(self, now_s: float) -> Sum:
-        """What it comes to, in the time until now."""
+        """Return the sums and rates in the time until now."""
         latencies, elapsed_s = self.latencies, now_s - self.since_s
         unit = 1000 if latencies.count else math.nan
         p50, p95, p99, p999 = (latencies.percentile_us(p) / unit for p in (0.5, 0.95, 0.99, 0.999))
@@ -44,7 +44,7 @@ class Tally:
 
 
 class Sum(NamedTuple):
-    """Mebibytes are those of the values alone; a latency is NaN where there was none."""
+    """Mebibytes are those of the values alone; a latency is NaN if there was none."""
 
     records: int
     elapsed_ms: float
@@ -58,11 +58,11 @@ class Sum(NamedTuple):
     p999_ms: float
 
     def values(self) -> dict[str, float]:
-        """By name, to a thousandth."""
+        """Return values by name, rounded to a thousandth."""
         return {name: round(value, 3) for name, value in self._asdict().items()}
 
     def window_line(self) -> str:
-        """The line that kafka-producer-perf-test.sh prints while it sends."""
+        """Return the line that kafka-producer-perf-test.sh prints while it sends."""
         return (
             f"{self.records} records sent, {self.records_per_s:.1f} records/sec "
             f"({self.mib_per_s:.2f} MB/sec), {number(self.avg_ms, 1)} ms avg latency, "
@@ -70,7 +70,7 @@ class Sum(NamedTuple):
         )
 
     def total_line(self, of: str = "") -> str:
-        """The last line; `of` says which records, as " steady state" does."""
+        """Return the last line; `of` names the records, such as " steady state"."""
         return (
             f"{self.records}{of} records sent, {self.records_per_s:f} records/sec "
             f"({self.mib_per_s:.2f} MB/sec), {number(self.avg_ms, 2)} ms avg latency, "
@@ -81,17 +81,17 @@ class Sum(NamedTuple):
 
 
 def ratio(amount: float, of: float) -> float:
-    """0 where there is nothing to divide by."""
+    """Return the ratio, 0 if the divisor is."""
     return amount / of if of > 0 else 0.0
 
 
 def number(value: float, digits: int) -> str:
-    """The text that Java prints: `NaN`."""
+    """Return the text that Java prints: `NaN`."""
     return "NaN" if math.isnan(value) else f"{value:.{digits}f}"
 
 
 def whole(value: float) -> int:
-    """Without its fraction, as Kafka's percentiles are; 0 where there is no value."""
+    """Return the integer part, as in Kafka's percentiles; 0 for NaN."""
     return int(_or_0(value))
 
 

@@ -1,7 +1,7 @@
-"""The actions of `k reassign-partitions`: what each asks of the cluster, and prints.
+"""The actions of `k reassign-partitions`: their requests and their output.
 
-Order and words are those of Kafka's tool.  `Plainly` is what that tool says as it stands; the rest
-of what goes wrong it introduces with "Error: ".
+Order and texts are those of Kafka's tool. That tool prints `Plainly` errors as they are; other
+errors begin with "Error: ".
 """
 
 from __future__ import annotations
@@ -54,19 +54,20 @@ Current = dict[TopicPartition, tuple[BrokerId, ...]]
 
 
 class Plainly(Refused):
-    """What Kafka's tool tells without "Error: "."""
+    """An error that Kafka's tool prints without "Error: "."""
 
 
 class Verified(NamedTuple):
     partitions: dict[TopicPartition, ReassignmentState]
     log_dirs: dict[TopicPartitionReplica, LogDirMove]
     any_active: bool
-    """A partition of the cluster, not only of the plan, is on the move, or a replica of the plan
-    has not come to a directory."""
+    """A partition of the cluster, not only of the plan, is being reassigned, or a replica of the
+    plan is not in a directory yet.
+    """
 
 
 class Limits(NamedTuple):
-    """How --execute goes about it; bytes per second, negative for none."""
+    """Limits of --execute; bytes per second, negative for none."""
 
     throttle: int
     log_dirs_throttle: int
@@ -83,7 +84,7 @@ async def generate(
     *,
     rack_aware: bool,
 ) -> None:
-    """Print where the topics are, and where they could be."""
+    """Print the present assignment of the topics, and a proposed one."""
     current = await _replicas_of_topics(admin, names)
     log_dirs = await _log_dirs(admin, current)
     racks = await _racks(admin, brokers, rack_aware=rack_aware)
@@ -119,7 +120,7 @@ async def execute(admin: Admin, plan: ReassignmentPlan, limits: Limits, *, dry_r
 
 
 async def verify(admin: Admin, plan: ReassignmentPlan) -> Verified:
-    """How far the moves of a plan are."""
+    """Return the progress of a plan's moves."""
     reassignments = await admin.list_reassignments()
     waiting = {p.topic for p in plan.assignment if p not in reassignments}
     current: Current = {}
@@ -152,7 +153,7 @@ async def cancel(
     preserve_throttles: bool,
     dry_run: bool,
 ) -> None:
-    """End the moves of a plan: each partition, and each replica, is again where it was."""
+    """Cancel the moves of a plan: each partition, and each replica, returns to where it was."""
     active = sorted(await admin.list_reassignments(list(plan.assignment))) if plan.targets else []
     if dry_run:
         would(*(f"cancel the reassignment of {partition}" for partition in active))
@@ -189,7 +190,9 @@ def tell_all(reassignments: Mapping[TopicPartition, Reassignment]) -> None:
 
 
 async def clear_throttles(admin: Admin, plan: ReassignmentPlan, *, quietly: bool = False) -> None:
-    """Of all brokers, for any may have been a source, and of the topics of a plan."""
+    """Clear the throttles of all brokers, any of which may have been a source, and of a plan's
+    topics.
+    """
     there = {node.id for node in (await admin.describe_cluster()).brokers}
     brokers = sorted(there.union(*(replicas for _, replicas in plan.targets)))
     for changes, level, what, names in (
@@ -228,8 +231,9 @@ async def _throttle(
 async def _move_log_dirs(
     admin: Admin, wanted: Mapping[TopicPartitionReplica, str], timeout_s: float
 ) -> None:
-    """Begin to move replicas to directories.  One that has only just been given to a broker is
-    asked for again until it is there."""
+    """Begin to move replicas to directories. A replica that was just assigned to a broker may not
+    exist there yet; its request is repeated until it does.
+    """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
     pending = dict(sorted(wanted.items()))
@@ -251,7 +255,7 @@ async def _move_log_dirs(
 async def _begun(
     admin: Admin, wanted: Mapping[TopicPartitionReplica, str]
 ) -> list[TopicPartitionReplica]:
-    """Those whose broker has taken it on."""
+    """Return the replicas whose broker has accepted the move."""
     begun = []
     for broker in sorted({replica.broker for replica in wanted}):
         paths = {r.partition: path for r, path in wanted.items() if r.broker == broker}
@@ -276,7 +280,7 @@ async def _log_dir_moves(
 
 
 async def _log_dirs(admin: Admin, current: Current) -> dict[TopicPartitionReplica, str]:
-    """Where the replicas are, as far as their brokers live and tell."""
+    """Return the directories of the replicas, for brokers that are live and respond."""
     there = {node.id for node in (await admin.describe_cluster()).brokers}
     asked = there & {broker for replicas in current.values() for broker in replicas}
     described = await admin.describe_log_dirs(sorted(asked))
@@ -293,7 +297,7 @@ async def _check_brokers(admin: Admin, plan: ReassignmentPlan) -> None:
 async def _racks(
     admin: Admin, wanted: Sequence[BrokerId], *, rack_aware: bool
 ) -> dict[BrokerId, str | None]:
-    """Of the brokers that are there."""
+    """Return the racks of the existing brokers."""
     nodes = (await admin.describe_cluster()).brokers
     racks = {node.id: node.rack if rack_aware else None for node in nodes if node.id in wanted}
     if away := [broker for broker in wanted if broker not in racks]:
@@ -346,7 +350,7 @@ def _refuse_if_any(heading: str, results: Mapping[TopicPartition, KafkaError | N
 
 
 def told(error: Exception) -> str:
-    """The message that Kafka's tool has for it."""
+    """Return the message of Kafka's tool."""
     if isinstance(error, Plainly):
         return str(error)
     if isinstance(error, KafkaError):

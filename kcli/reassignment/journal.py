@@ -1,10 +1,10 @@
-"""What a planned reassignment has to do and what it did, in a file that outlives its process.
+"""The state of a planned reassignment, in a file that outlives the process.
 
     written     before anything is changed
     at(n)       the first n batches are done
-    removed     all is done, or taken back, and nothing is throttled any more
+    removed     all is done, or reverted, and nothing is throttled any more
 
-While the file is there, moves may be under way and throttles may stand.
+While the file exists, moves may be under way and throttles may be set.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ VERSION = 1
 class PlannedMove(NamedTuple):
     partition: TopicPartition
     source: Replicas
-    """Where it was."""
+    """Its replicas before the move."""
     target: Replicas
     size: int
     """Bytes of one replica."""
@@ -51,7 +51,7 @@ class Journal:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Raises Refused where there is none, or it is none of ours."""
+        """Read a journal. Raises Refused if it does not exist or is invalid."""
         try:
             found = json.loads(path.read_text())
             if found["version"] != VERSION:
@@ -79,7 +79,7 @@ class Journal:
             raise Refused(f"{path} is not a journal of a reassignment: {error}") from error
 
     def write(self) -> None:
-        """Whole or not at all.  Raises Refused where it cannot be kept."""
+        """Write the file atomically. Raises Refused if it cannot be written."""
         document = {
             "version": VERSION,
             "cluster_id": self.cluster_id,
@@ -111,13 +111,15 @@ class Journal:
             raise Refused(f"{self.path}: {error.strerror}; name another with --journal") from error
 
     def at(self, done: int) -> Journal:
-        """Kept, with so many batches done."""
+        """Write and return the journal with this number of batches done."""
         after = replace(self, done=done)
         after.write()
         return after
 
     def undoing(self) -> Journal:
-        """What takes back all that was begun, the last first: kept in this one's place."""
+        """Write and return the journal that reverts all batches that were begun, the last first; it
+        replaces this one.
+        """
         begun = self.batches[: self.done + 1]
         back = replace(
             self, batches=[[move.back for move in batch] for batch in reversed(begun)], done=0
@@ -135,6 +137,6 @@ def default_path(cluster_id: str) -> Path:
 
 
 def batches(moves: Sequence[PlannedMove], size: int) -> list[list[PlannedMove]]:
-    """So many at a time, the smallest first: what is wrong shows before much has moved."""
+    """Divide moves into batches, the smallest moves first: errors show before much has moved."""
     ordered = sorted(moves, key=lambda move: (move.bytes, move.partition))
     return [ordered[first : first + size] for first in range(0, len(ordered), size)]

@@ -1,13 +1,13 @@
-"""A planned reassignment carried out: batch by batch, throttled, with a journal of what was done.
+"""Executes a planned reassignment: batch by batch, throttled, with a journal of completed batches.
 
-    throttled   the batch's replicas may be copied at so many bytes a second
-    begun       the controller has it
+    throttled   the rate for copying the batch's replicas is set
+    begun       the controller has accepted the batch
     moving      until no partition of the batch moves any more, and each is where it should be
-    done        the journal says so; the next batch begins
+    done        noted in the journal; the next batch begins
 
-However it ends, the throttles are taken away.  What Ctrl-C finds moving is ended first: unthrottled
-it would take all that the network has.  A process that is killed leaves throttles behind, and the
-journal, by which the next one takes them away.
+At the end, however it comes, throttles are removed. On Ctrl-C ongoing moves are cancelled first:
+without a throttle they would use the whole network. A killed process leaves throttles behind, and
+the journal, by which the next run removes them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 LOOK_AGAIN_S = 0.2
 SETTLED_S = 10.0
-"""By when every broker has been told."""
+"""Seconds for a change to reach every broker."""
 GONE = (ErrorCode.unknown_topic_or_partition,)
 UNREACHED = (ClientError, KafkaError, ProtocolError, OSError)
 
@@ -49,8 +49,9 @@ class Mover:
         """Bytes of the batches that are done."""
 
     async def run(self) -> None:
-        """Until all is done, and the journal is gone.  Refused where it cannot go on; the journal
-        is kept then."""
+        """Execute all batches and remove the journal. Raises Refused if it cannot continue; the
+        journal is kept then.
+        """
         try:
             for number in range(self._journal.done, len(self._journal.batches)):
                 batch = self._journal.batches[number]
@@ -77,7 +78,7 @@ class Mover:
         return f"use --resume to continue, or --undo to revert (journal {self._journal.path})"
 
     async def _give_up(self, why: str) -> None:
-        """Nothing moves, and nothing is throttled; it is said where that cannot be done."""
+        """Cancel ongoing moves and remove throttles; report if that fails."""
         try:
             done = self._journal.done
             under_way = [move for batch in self._journal.batches[done : done + 1] for move in batch]
@@ -119,7 +120,7 @@ class Mover:
         return await self._admin.list_reassignments([move.partition for move in batch])
 
     async def _copied(self, batch: Sequence[PlannedMove]) -> int:
-        """Bytes that are where they should be."""
+        """Return the bytes that have been copied."""
         wanted = {m.partition: set(m.target) - set(m.source) for m in batch}
         brokers = sorted(set[BrokerId]().union(*wanted.values()))
         found = await bytes_of_replicas(self._admin, brokers)
@@ -128,8 +129,10 @@ class Mover:
         )
 
     async def _check(self, batch: Sequence[PlannedMove]) -> None:
-        """Somebody else may have moved them, or ended it: so it is where brokers, who learn of the
-        end after the controller, still say so after a while."""
+        """Raises Refused if partitions are not at their targets, moved or cancelled by another
+        client. Brokers learn of the end after the controller, so they are given SETTLED_S to report
+        it.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + SETTLED_S
         while others := await self._elsewhere(batch):

@@ -1,6 +1,6 @@
-"""Where replicas are, and what each broker carries of them.
+"""The placement of replicas, and the load of each broker.
 
-Pure: nothing is asked of a cluster, and nothing left to chance.
+Pure: no requests, no randomness.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import NamedTuple
 from kserver.model import BrokerId, TopicPartition
 
 Replicas = tuple[BrokerId, ...]
-"""Of one partition; the first is the preferred leader."""
+"""Replicas of one partition; the first is the preferred leader."""
 
 
 class Load(NamedTuple):
-    """What one broker carries."""
+    """The load of one broker."""
 
     leaders: int
     """Partitions whose preferred leader it is."""
@@ -28,8 +28,8 @@ class Load(NamedTuple):
 class Placement:
     """The replicas of each partition.
 
-    `racks` has every broker that may be given replicas; where only some tell their rack, racks do
-    not count (KIP-36).  `sizes` are those of one replica, in bytes.
+    `racks` has every broker that may get replicas; if only some brokers have a rack, racks do not
+    count (KIP-36). `sizes` are bytes of one replica.
     """
 
     racks: Mapping[BrokerId, str | None]
@@ -53,11 +53,13 @@ class Placement:
         return self.sizes.get(partition, 0)
 
     def rack(self, broker: BrokerId) -> object:
-        """Its own where racks do not count, and where nobody tells it: of a broker that is gone."""
+        """Return the broker's rack. The broker counts as its own rack if racks do not count, or if
+        its rack is unknown because it no longer exists.
+        """
         return (self.racks.get(broker) or broker) if self._has_racks else broker
 
     def loads(self) -> dict[BrokerId, Load]:
-        """By broker, in order of their ids; of one that is gone too, while it holds anything."""
+        """Return loads by broker id, including removed brokers that still have replicas."""
         return {
             broker: Load(self.leaders[broker], self.counts[broker], self.bytes[broker])
             for broker in sorted(self.counts)
@@ -65,7 +67,7 @@ class Placement:
         }
 
     def share(self, broker: BrokerId) -> float:
-        """Of all bytes and of all replicas."""
+        """Return the broker's share of all bytes plus its share of all replicas."""
         return self.bytes[broker] / (self.total_bytes or 1) + self.counts[broker] / (
             self.total_replicas or 1
         )
@@ -76,12 +78,12 @@ class Placement:
         self._carry(partition, self.replicas[partition], 1)
 
     def move(self, partition: TopicPartition, source: BrokerId, target: BrokerId) -> None:
-        """The target takes the source's place in order."""
+        """Replace the source by the target, at the same position."""
         moved = (target if b == source else b for b in self.replicas[partition])
         self.assign(partition, tuple(moved))
 
     def lead(self, partition: TopicPartition, broker: BrokerId) -> None:
-        """It is the preferred leader from now on, which moves no bytes."""
+        """Make the broker the preferred leader, which moves no bytes."""
         others = (b for b in self.replicas[partition] if b != broker)
         self.assign(partition, (broker, *others))
 
@@ -89,12 +91,12 @@ class Placement:
         return {self.rack(broker) for broker in brokers}
 
     def is_spread(self, partition: TopicPartition) -> bool:
-        """Whether its replicas are on as many racks as they can be."""
+        """Whether its replicas are on as many racks as possible."""
         replicas = self.replicas[partition]
         return len(self.racks_of(replicas)) >= min(len(replicas), self.rack_count)
 
     def keeps_racks(self, partition: TopicPartition, source: BrokerId, target: BrokerId) -> bool:
-        """Whether the replicas are on no fewer racks if the target takes the source's place."""
+        """Whether the replicas are on no fewer racks if the target replaces the source."""
         replicas = self.replicas[partition]
         others = self.racks_of([b for b in replicas if b != source])
         return self.rack(target) not in others or self.rack(source) in others
@@ -112,7 +114,7 @@ class Placement:
 
 
 def bytes_moved(before: Placement, after: Placement) -> int:
-    """What new replicas have to fetch."""
+    """Return the bytes that new replicas have to fetch."""
     return sum(
         after.size(partition) * len(set(replicas) - set(before.replicas[partition]))
         for partition, replicas in after.replicas.items()
@@ -120,7 +122,7 @@ def bytes_moved(before: Placement, after: Placement) -> int:
 
 
 def changes(before: Placement, after: Placement) -> dict[TopicPartition, Replicas]:
-    """The partitions whose replicas, or whose order, are others; in order of their names."""
+    """Return the partitions whose replicas, or their order, have changed; sorted by name."""
     return {
         partition: after.replicas[partition]
         for partition in sorted(after.replicas)

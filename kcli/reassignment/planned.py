@@ -1,4 +1,4 @@
-"""`k reassign-partitions --plan`: what changes at each broker, shown and carried out."""
+"""`k reassign-partitions --plan`: shows the changes of each broker, and executes them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 async def plan(admin: Admin, given: SimpleNamespace, out: Rows | None) -> None:
-    """Show the plan; with --execute, carry it out."""
+    """Show the plan; with --execute, execute it."""
     before, internal = await _placement(admin)
     after = _planned(before, internal, given)
     moving = changes(before, after)
@@ -58,12 +58,12 @@ async def plan(admin: Admin, given: SimpleNamespace, out: Rows | None) -> None:
 
 
 async def resume(admin: Admin, given: SimpleNamespace) -> None:
-    """Go on with what the journal has left."""
+    """Continue with the journal's remaining batches."""
     await _carry_out(admin, await _journal(admin, given))
 
 
 async def undo(admin: Admin, given: SimpleNamespace) -> None:
-    """Take back what the journal says was begun."""
+    """Revert the batches that were begun according to the journal."""
     journal = await _journal(admin, given)
     moving = await admin.list_reassignments(
         [move.partition for batch in journal.batches for move in batch]
@@ -92,7 +92,7 @@ def _path(given: SimpleNamespace, cluster_id: str) -> Path:
 
 
 async def _placement(admin: Admin) -> tuple[Placement, set[str]]:
-    """Of all partitions, and the names of internal topics."""
+    """Return the placement of all partitions, and the names of internal topics."""
     nodes = await admin.nodes()
     listed = await admin.list_topics()
     described = await admin.describe_topics([topic.name for topic in listed])
@@ -133,7 +133,7 @@ def _planned(before: Placement, internal: set[str], given: SimpleNamespace) -> P
 
 
 def _show(before: Placement, after: Placement, out: Rows | None) -> None:
-    """A line a broker: what it has, and will have."""
+    """Print a line for each broker: its load before and after."""
     was, will = before.loads(), after.loads()
     racks = before.racks
     lines = [("BROKER", "RACK", "LEADERS", "REPLICAS", "BYTES")]
@@ -179,7 +179,7 @@ def _summary(
 
 
 def _slowest(moves: Sequence[PlannedMove]) -> int:
-    """Bytes through the broker that has to take or to give most; who leads gives."""
+    """Return the bytes through the most loaded broker, in or out; leaders send."""
     through: dict[tuple[str, int], int] = {}
     for move in moves:
         for broker in set(move.target) - set(move.source):

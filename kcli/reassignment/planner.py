@@ -1,20 +1,19 @@
-"""Plans of reassignment: from where replicas are to where they should be, over as few bytes as can
-be.
+"""Plans of reassignments, with as few bytes to move as possible.
 
-    evacuate     nothing stays on these brokers
-    set_rf       every partition has so many replicas
-    spread       the replicas of each partition are on as many racks as they can be
+    evacuate     no replica stays on these brokers
+    set_rf       every partition has this many replicas
+    spread       the replicas of each partition are on as many racks as possible
     rebalance    brokers carry the same, in bytes (within a tenth of the mean), in replicas and in
                  leaders (within one)
 
-Each returns another placement.  The first three move what they must and nothing else; whichever
-broker is given a replica is the one that carries least, of a rack that has none of the partition
-where there is one.  The largest partitions are placed first, since small ones fill what is left.
+Each returns another placement. The first three make only the necessary moves. A new replica goes to
+the least loaded broker, of a rack that has none of the partition if possible. The largest
+partitions are placed first, since small ones fill the gaps.
 
-A rebalance first spreads over racks.  Then it takes bytes from the brokers that have more than the
-bound, each time the replica that is just large enough; then it evens out how many replicas there
-are, by the smallest ones; last it evens out leaders, by the order of replicas alone, which costs
-nothing.  No step makes another's worse: not racks, nor the bytes above the bound.
+A rebalance first spreads over racks. Then it moves bytes from the brokers above the bound, each
+time the replica that is just large enough; then it evens out the numbers of replicas, with the
+smallest ones; last it evens out leaders, by the order of replicas alone, which costs nothing. No
+step makes the result of another worse: neither racks, nor the bytes above the bound.
 """
 
 from __future__ import annotations
@@ -29,18 +28,18 @@ from kcli.reassignment.placement import Load, Placement, Replicas
 from kserver.model import BrokerId, TopicPartition
 
 TOLERANCE = 0.1
-"""By how much of the mean a broker's bytes may be above it."""
+"""Share of the mean by which a broker's bytes may exceed it."""
 
 
 NOTHING = Load(0, 0, 0)
 
 
 class Unplaceable(Exception):
-    """There are fewer brokers than a partition has replicas; the text names both."""
+    """There are fewer brokers than a partition has replicas; the text has both numbers."""
 
 
 def evacuate(placement: Placement, brokers: Collection[BrokerId]) -> Placement:
-    """Raises Unplaceable."""
+    """Move all replicas from these brokers. Raises Unplaceable."""
     left = {b: rack for b, rack in placement.racks.items() if b not in brokers}
     after = Placement(left, dict(placement.replicas), placement.sizes)
     for partition in _largest_first(after, after.replicas):
@@ -53,7 +52,7 @@ def evacuate(placement: Placement, brokers: Collection[BrokerId]) -> Placement:
 def set_rf(
     placement: Placement, replication_factor: int, partitions: Collection[TopicPartition]
 ) -> Placement:
-    """Of these partitions.  Raises Unplaceable."""
+    """Give these partitions this many replicas. Raises Unplaceable."""
     after = placement.copy()
     for partition in _largest_first(after, partitions):
         while len(replicas := after.replicas[partition]) > replication_factor:
@@ -78,7 +77,7 @@ def spread(placement: Placement) -> Placement:
 def rebalance(placement: Placement) -> Placement:
     after = spread(placement)
     while _even_out_bytes(after) | _even_out_replicas(after):
-        pass  # what is above the bound shrinks with each move of bytes, and never grows
+        pass  # the bytes above the bound shrink with each move of bytes, and never grow
     _even_out_leaders(after)
     return after
 
@@ -92,7 +91,7 @@ def _largest_first(
 def _target(
     placement: Placement, partition: TopicPartition, others: Collection[BrokerId]
 ) -> BrokerId:
-    """The one to carry another replica, beside those."""
+    """Return the broker to carry another replica, besides `others`."""
     used = placement.racks_of(others)
     free = [broker for broker in placement.racks if broker not in others]
     if not free:
@@ -106,7 +105,9 @@ def _target(
 
 
 def _superfluous(placement: Placement, replicas: Replicas) -> BrokerId:
-    """The one to lose its replica: gone, of a rack that has another, no leader, the most loaded."""
+    """Return the broker to lose its replica: removed, or of a rack with another replica, not the
+    leader, the most loaded.
+    """
     racks = [placement.rack(broker) for broker in replicas]
 
     def order(broker: BrokerId) -> tuple[bool, bool, bool, float, BrokerId]:
@@ -145,8 +146,9 @@ class _BySize:
     def movable(
         self, source: BrokerId, target: BrokerId, *, least: int, most: float
     ) -> Iterator[TopicPartition]:
-        """Of sizes from `least` to `most`, smallest first; then those that are smaller, the largest
-        first."""
+        """Yield movable partitions of sizes from `least` to `most`, smallest first; then smaller
+        ones, the largest first.
+        """
         held = self._held[source]
         start = bisect.bisect_left(held, (least,))
         enough = (held[at] for at in range(start, len(held)))
@@ -168,11 +170,11 @@ class _BySize:
 
 
 _LAST = TopicPartition("\U0010ffff", 0)
-"""After every partition of the same size."""
+"""Sorts after every partition of the same size."""
 
 
 def _even_out_bytes(placement: Placement) -> bool:
-    """Whether anything moved."""
+    """Move bytes from brokers above the bound; return whether anything moved."""
     bound = _bound(placement)
     held, stuck, moved = _BySize(placement), set[BrokerId](), False
     while over := {b for b in placement.racks if placement.bytes[b] > bound} - stuck:
@@ -185,13 +187,14 @@ def _even_out_bytes(placement: Placement) -> bool:
 
 
 def _bound(placement: Placement) -> float:
-    """A broker has no more bytes, if they can be divided so."""
+    """Return the bytes that a broker should not exceed, if they can be divided so."""
     return placement.total_bytes / len(placement.racks) * (1 + TOLERANCE)
 
 
 def _relieve(placement: Placement, held: _BySize, source: BrokerId, bound: float) -> bool:
-    """Whether one replica was moved to a broker that stays below the bound, or else to one that has
-    less than the source had."""
+    """Move one replica to a broker that stays below the bound, or else to one that has less than
+    the source had; return whether one was moved.
+    """
     others = sorted(placement.racks, key=lambda b: (placement.bytes[b], placement.counts[b], b))
     need = math.ceil(placement.bytes[source] - bound)
     for may_pass in (False, True):
@@ -208,7 +211,7 @@ def _relieve(placement: Placement, held: _BySize, source: BrokerId, bound: float
 
 
 def _even_out_replicas(placement: Placement) -> bool:
-    """Whether anything moved."""
+    """Even out the numbers of replicas; return whether anything moved."""
     bound = _bound(placement)
     held, stuck, moved = _BySize(placement), set[BrokerId](), False
     counts = placement.counts
@@ -231,11 +234,13 @@ def _even_out_replicas(placement: Placement) -> bool:
 
 
 def _even_out_leaders(placement: Placement) -> None:
-    """Along chains of brokers: each hands one partition to the next that has a replica of it."""
+    """Even out leaders along chains of brokers: each passes the leadership of one partition to the
+    next, which has a replica of it.
+    """
     led: dict[BrokerId, dict[BrokerId, set[TopicPartition]]] = {
         broker: {} for broker in placement.counts
     }
-    """Partitions by who leads them and who else could."""
+    """Partitions by leader and possible other leader."""
 
     def note(partition: TopicPartition) -> None:
         leader, *others = placement.replicas[partition]
@@ -264,7 +269,9 @@ def _even_out_leaders(placement: Placement) -> None:
 def _chains(
     placement: Placement, led: dict[BrokerId, dict[BrokerId, set[TopicPartition]]]
 ) -> Iterator[list[BrokerId]]:
-    """From the broker that leads most to one that leads at least two fewer, the shortest first."""
+    """Yield the shortest chain from the broker that leads most to one that leads at least two
+    fewer.
+    """
     for first in sorted(placement.racks, key=lambda b: (-placement.leaders[b], b)):
         came_from: dict[BrokerId, BrokerId | None] = {first: None}
         waiting = deque([first])

@@ -1,8 +1,8 @@
-"""Plans of where replicas are to be, as JSON.
+"""Plans of assignments, as JSON.
 
     {"version": 1, "partitions": [
-      {"topic": "foo", "partition": 0, "replicas": [1, 2], "log_dirs": ["any", "/d1"]}]}
-    {"version": 1, "topics": [{"topic": "foo"}]}                what to make a plan for
+        {"topic": "foo", "partition": 0, "replicas": [1, 2], "log_dirs": ["any", "/d1"]}]}
+    {"version": 1, "topics": [{"topic": "foo"}]}                topics to make a plan for
 
 Pure: documents in, values out, and back as text.
 """
@@ -29,7 +29,7 @@ Assignment = Mapping[TopicPartition, Sequence[BrokerId]]
 
 
 class TopicPartitionReplica(NamedTuple):
-    """A replica as Kafka's tools name it, `foo-0-1`; in the order of the brokers."""
+    """A replica as Kafka's tools name it, `foo-0-1`; sorted by broker."""
 
     broker: BrokerId
     partition: TopicPartition
@@ -42,7 +42,7 @@ class ReassignmentPlan(NamedTuple):
     targets: tuple[tuple[TopicPartition, tuple[BrokerId, ...]], ...]
     """In the order of the file, which may name a partition twice."""
     log_dirs: dict[TopicPartitionReplica, str]
-    """Of the replicas that are to be in a directory."""
+    """Directories of the replicas that have one in the plan."""
 
     @property
     def assignment(self) -> dict[TopicPartition, tuple[BrokerId, ...]]:
@@ -54,7 +54,7 @@ class ReassignmentPlan(NamedTuple):
 
 
 def plan_of(document: Any, path: str) -> ReassignmentPlan:
-    """Raises Refused where it is no plan; `path` names the file that it was read from."""
+    """Return the plan. Raises Refused if it is invalid; `path` is the file's name."""
     targets = []
     log_dirs = {}
     for number, entry in enumerate(_entries(document, "partitions", path)):
@@ -91,7 +91,7 @@ def plan_of(document: Any, path: str) -> ReassignmentPlan:
 
 
 def executable(plan: ReassignmentPlan) -> ReassignmentPlan:
-    """The same; Refused where it cannot be carried out, whatever the cluster."""
+    """Return the plan. Raises Refused if it cannot be executed on any cluster."""
     if not plan.targets:
         raise Refused("Partition reassignment list cannot be empty")
     if not all(replicas for _, replicas in plan.targets):
@@ -113,7 +113,7 @@ def executable(plan: ReassignmentPlan) -> ReassignmentPlan:
 
 
 def topics_of(document: Any, path: str) -> list[str]:
-    """The topics that a plan is to be made for.  Raises Refused; `path` names the file."""
+    """Return the topics to make a plan for. Raises Refused; `path` is the file's name."""
     topics = []
     for number, entry in enumerate(_entries(document, "topics", path)):
         if not isinstance(entry, dict) or not isinstance(entry.get("topic"), str):
@@ -128,7 +128,7 @@ def topics_of(document: Any, path: str) -> list[str]:
 
 
 def brokers_of(text: str) -> list[BrokerId]:
-    """Of `0,1,2`.  Raises Refused."""
+    """Parse `0,1,2`. Raises Refused."""
     words = text.rstrip(",").split(",")
     for word in words:
         if not re.fullmatch(r"[+-]?[0-9]+", word):
@@ -142,7 +142,7 @@ def brokers_of(text: str) -> list[BrokerId]:
 def plan_text(
     assignment: Assignment, log_dirs: Mapping[TopicPartitionReplica, str] | None = None
 ) -> str:
-    """One line, by topic and partition."""
+    """Return one line of JSON, by topic and partition."""
     known = log_dirs or {}
     partitions = [
         {
@@ -163,9 +163,9 @@ def plan_text(
 def proposed(
     current: Assignment, racks: Mapping[BrokerId, str | None], starts: Mapping[str, tuple[int, int]]
 ) -> dict[TopicPartition, tuple[BrokerId, ...]]:
-    """Each topic of `current` placed anew over the brokers of `racks`, with as many replicas as its
-    first partition has; `starts` has the start and shift of each, as `place` takes them.
-    Refused where the brokers are too few.
+    """Assign each topic of `current` to the brokers of `racks`, with as many replicas as its first
+    partition has; `starts` has the start and shift of each, for `place`. Raises Refused if there
+    are too few brokers.
     """
     placed: dict[TopicPartition, tuple[BrokerId, ...]] = {}
     for topic in sorted({partition.topic for partition in current}):
@@ -185,7 +185,7 @@ def proposed(
 
 
 def repeated(items: Iterable[H]) -> list[H]:
-    """Those that come more than once, each once."""
+    """Return the items that occur more than once, each once."""
     return [item for item, times in Counter(items).items() if times > 1]
 
 
@@ -204,7 +204,7 @@ def _is_broker(value: Any) -> bool:
 
 
 def _listed(items: Iterable[object]) -> str:
-    """As Java shows a list."""
+    """Return a list as Java prints it."""
     return f"[{', '.join(map(str, items))}]"
 
 

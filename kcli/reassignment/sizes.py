@@ -1,4 +1,4 @@
-"""How large replicas are, as their brokers tell."""
+"""Sizes of replicas, as their brokers report them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 async def bytes_of_replicas(
     admin: Admin, brokers: Iterable[BrokerId]
 ) -> dict[tuple[BrokerId, TopicPartition], int]:
-    """Of those that these brokers tell of."""
+    """Return the sizes of the replicas that these brokers report."""
     return {
         (broker, replica.partition): replica.size
         for broker, directories in (await admin.describe_log_dirs(brokers)).items()

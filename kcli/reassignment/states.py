@@ -1,6 +1,6 @@
-"""How far the moves of a plan are, and what Kafka's tool says of each.
+"""The progress of a plan's moves, and the lines of Kafka's tool about each.
 
-Pure: what the cluster tells goes in, states and lines come out.
+Pure: descriptions in, states and lines out.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kserver.model import BrokerId, TopicPartition
 
 
 class ReassignmentState(NamedTuple):
-    """Of one partition; it has no `replicas` where it does not exist."""
+    """State of one partition; `replicas` is empty if it does not exist."""
 
     replicas: tuple[BrokerId, ...]
     target: tuple[BrokerId, ...]
@@ -36,8 +36,9 @@ class ReassignmentState(NamedTuple):
 
 
 class LogDirMove(NamedTuple):
-    """Of one replica, from the directory where it is (`current`) to the one where it will be
-    (`future`, None while it is not on the way), which may not be the one where it is to be."""
+    """State of one replica: its directory (`current`) and the one that it is moving to (`future`,
+    None if it is not moving), which may differ from the `target`.
+    """
 
     target: str
     broker_is_there: bool
@@ -50,7 +51,7 @@ class LogDirMove(NamedTuple):
 
     @property
     def is_done(self) -> bool:
-        """Nothing goes on: it may be in another directory than is wanted."""
+        """Whether nothing is under way; it may be in another directory than the target."""
         return self.current is not None and self.future is None
 
     def line(self, replica: TopicPartitionReplica) -> str:
@@ -80,7 +81,7 @@ def partition_states(
     reassignments: Mapping[TopicPartition, Reassignment],
     current: Mapping[TopicPartition, tuple[BrokerId, ...]],
 ) -> dict[TopicPartition, ReassignmentState]:
-    """By topic and partition; `current` has the replicas of those that exist."""
+    """Return states by topic and partition; `current` has the replicas of existing ones."""
     states = {}
     for partition, target in sorted(targets.items()):
         moving = reassignments.get(partition)
@@ -93,7 +94,7 @@ def log_dir_moves(
     wanted: Mapping[TopicPartitionReplica, str],
     described: Mapping[BrokerId, Sequence[LogDirDescription]],
 ) -> dict[TopicPartitionReplica, LogDirMove]:
-    """By broker and partition; `described` has the brokers that are there."""
+    """Return states by broker and partition; `described` has the existing brokers."""
     current, future = places(described, is_future=False), places(described, is_future=True)
     return {
         replica: LogDirMove(
@@ -106,7 +107,7 @@ def log_dir_moves(
 def places(
     described: Mapping[BrokerId, Sequence[LogDirDescription]], *, is_future: bool
 ) -> dict[TopicPartitionReplica, str]:
-    """In which directory each replica is, or is on its way to."""
+    """Return the directory that each replica is in, or is moving to."""
     return {
         TopicPartitionReplica(broker, replica.partition): directory.path
         for broker, directories in described.items()

@@ -1,6 +1,6 @@
-"""What keeps a move slow: which replicas are throttled, and how fast each broker may be (KIP-73).
+"""Throttles of moves: the throttled replicas, and the rate of each broker (KIP-73).
 
-Pure: what moves goes in, configurations come out.
+Pure: moves in, configurations out.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Changes = dict[ConfigResource, list[ConfigChange]]
 
 
 class PartitionMove(NamedTuple):
-    """Who has the partition, and who is to fetch it from them."""
+    """The brokers that have the partition, and those that are to fetch it from them."""
 
     sources: frozenset[BrokerId]
     destinations: frozenset[BrokerId]
@@ -37,9 +37,11 @@ class PartitionMove(NamedTuple):
 def moves(
     reassignments: Mapping[TopicPartition, Reassignment], wanted: Assignment, current: Assignment
 ) -> dict[TopicPartition, PartitionMove]:
-    """Of all partitions that are on the move, or are to be; `current` has the replicas of `wanted`.
+    """Return the moves of all partitions that are being reassigned, or will be; `current` has the
+    replicas of `wanted`.
 
-    Who has a partition that is on the move already are its replicas without those being added.
+    The sources of a partition that is being reassigned already are its replicas without the added
+    ones.
     """
     found = {
         partition: PartitionMove(_origin(one), frozenset(one.adding))
@@ -53,7 +55,7 @@ def moves(
 
 
 def topic_throttles(moving: Mapping[TopicPartition, PartitionMove]) -> Changes:
-    """The sources of each partition are throttled as leaders, the destinations as followers."""
+    """Throttle the sources of each partition as leaders, the destinations as followers."""
     return {
         (ResourceType.TOPIC, topic): [
             ConfigChange(key, ConfigOp.SET, ",".join(sorted(replicas)))
@@ -67,13 +69,13 @@ def topic_throttles(moving: Mapping[TopicPartition, PartitionMove]) -> Changes:
 
 
 def broker_throttles(moving: Mapping[TopicPartition, PartitionMove], rate: int) -> Changes:
-    """Every broker that has a part in it; bytes per second."""
+    """Set the rate, in bytes per second, on every broker that takes part."""
     brokers = {broker for move in moving.values() for side in move for broker in side}
     return _of_brokers(brokers, {LEADER_RATE: rate, FOLLOWER_RATE: rate})
 
 
 def log_dirs_throttle(brokers: Iterable[BrokerId], rate: int) -> Changes:
-    """Bytes per second."""
+    """Set the rate of moves between directories, in bytes per second."""
     return _of_brokers(brokers, {LOG_DIRS_RATE: rate})
 
 
@@ -106,7 +108,7 @@ def _replicas(
 
 
 def _of_brokers(brokers: Iterable[BrokerId], rates: Mapping[str, int | None]) -> Changes:
-    """None takes a rate away."""
+    """Return changes of brokers' configs; None deletes a rate."""
     return {
         (ResourceType.BROKER, str(broker)): [
             ConfigChange(key, ConfigOp.DELETE)

@@ -1,2 +1,3 @@
 """-o: rows of declared, versioned shapes (shapes), in seven formats (row_formats), printed as they
-come (listing)."""
+arrive (listing).
+"""

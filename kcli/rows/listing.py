@@ -1,4 +1,4 @@
-"""-o: a command's rows in the format that was asked for.
+"""-o: a command's rows in the requested format.
 
     @together(..., formatted(LIST))
     def topics(given):
@@ -9,8 +9,8 @@
             out.refused("payments", error)
         return out.status
 
-What is refused stands in the document and on standard error, and makes the exit status 1.  An
-answer that is cut short, by an error or a signal, still ends as a document that says so.
+Errors are in the document and on standard error, and make the exit status 1. Output that is cut
+short, by an error or a signal, still ends as a document that reports it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Format(NamedTuple):
 
 
 class Output(Option):
-    """-o; `shapes` are those of the rows that the command prints with it."""
+    """The option -o; `shapes` are those of the rows that the command prints with it."""
 
     def __init__(self, *args: Any, shapes: Sequence[RowShape], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -77,7 +77,7 @@ class _FormatType(click.ParamType):  # type: ignore[type-arg]
 
 
 def formatted(*shapes: RowShape) -> Callable[[Decorated], Decorated]:
-    """Declare -o on a command, which prints rows of these shapes, one of them at a time."""
+    """Declare -o on a command that prints rows of these shapes, one shape at a time."""
     return click.option(
         "-o",
         "--output",
@@ -91,12 +91,14 @@ def formatted(*shapes: RowShape) -> Callable[[Decorated], Decorated]:
 
 
 def shapes_of(command: Command) -> Sequence[RowShape]:
-    """What its -o prints; nothing where it has none."""
+    """Return the shapes of a command's -o, or none."""
     return next((one.shapes for one in command.options() if isinstance(one, Output)), ())
 
 
 def rows(given: SimpleNamespace, shape: RowShape) -> Rows:
-    """Rows in the format of -o.  UsageError for a template with a field that the shape lacks."""
+    """Return rows in the format of -o. Raises UsageError if a template has a field that the shape
+    does not have.
+    """
     chosen = given.output
     context = click.get_current_context(silent=True)
     try:
@@ -109,7 +111,7 @@ def rows(given: SimpleNamespace, shape: RowShape) -> Rows:
 
 @contextmanager
 def rows_if_asked(given: SimpleNamespace, shape: RowShape) -> Iterator[Rows | None]:
-    """What `rows` gives, or None where -o was not given and Kafka's own text is wanted."""
+    """Yield the same as `rows`, or None without -o, when Kafka's own text is wanted."""
     if given.output is None:
         yield None
     else:
@@ -118,7 +120,7 @@ def rows_if_asked(given: SimpleNamespace, shape: RowShape) -> Iterator[Rows | No
 
 
 class Rows:
-    """A context: rows are printed as they come, what ends them is told at the end."""
+    """A context: rows are printed as they arrive; an exception is reported at the end."""
 
     def __init__(self, shape: RowShape, writer: Writer, command: str) -> None:
         self.shape = shape
@@ -135,14 +137,14 @@ class Rows:
         answer(self._writer.row({name: values[name] for name in self.shape.names}), end="")
 
     def refused(self, subject: str | None, error: Exception) -> None:
-        """Tell that one item has no row, and why; the exit status becomes that of the error."""
+        """Report that one item has no row, and why; the exit status becomes that of the error."""
         from kcli import running
 
         self.status = self.status or running.status_of(error)
         self.problem(subject, _code(error), running.reason(error))
 
     def problem(self, subject: str | None, code: str, message: str) -> None:
-        """Tell what is wrong with an item; the exit status stays."""
+        """Report a problem of an item; the exit status is not affected."""
         complain(": ".join(part for part in (self._command, subject, message) if part))
         self._note(subject, code, message)
 
@@ -165,8 +167,9 @@ class Rows:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """End the document, but for a mistake in the command line, a reader that has gone and a
-        bug of ours.  What is raised goes on, and is told on standard error by `kcli.main`."""
+        """End the document, except after a usage error, a closed pipe or a bug. The exception goes
+        on, and `kcli.main` reports it on standard error.
+        """
         if isinstance(error, KeyboardInterrupt | SystemExit):
             self._note(None, "INTERRUPTED", "ended by a signal")
         elif error is not None:
@@ -182,7 +185,7 @@ class Rows:
 
 
 def _code(error: Exception) -> str:
-    """The protocol's name of the error, or the kind of what is no answer of a broker."""
+    """Return the protocol's name of the error, or the kind of an error that is not a broker's."""
     from kcli import running
     from kcli.client.errors import ClientError
     from kcli.statuses import TIMED_OUT
@@ -202,5 +205,5 @@ def _code(error: Exception) -> str:
 
 
 def _columns() -> int | None:
-    """The width of the terminal that is written to, if it is one."""
+    """Return the width of the output's terminal, if it is one."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None

@@ -1,7 +1,7 @@
-"""Rows as -o writes them: json, jsonl, yaml, csv, tsv, table, template.
+"""Formats of -o: json, jsonl, yaml, csv, tsv, table, template.
 
-A format is handed rows one at a time, so that no answer is held in memory but a page of a table:
-`head()`, `row(values)` for each, `tail(errors)`; each gives the text to print.
+A format gets rows one at a time, so that only one page of a table is held in memory: `head()`,
+`row(values)` for each, `tail(errors)`; each returns the text to print.
 
     json yaml   one document: schema, items, errors
     jsonl       a line for each row and each error, each with its schema
@@ -24,13 +24,14 @@ from kcli.rows.shapes import ERROR, RowField, RowShape
 Row = Mapping[str, Any]
 
 NULL = "-"
-"""What a table and a template show for null."""
+"""Null in a table and a template."""
 TABLE_PAGE_ROWS = 10_000
 """A table's columns are as wide as these rows need; the next ones begin a table of their own."""
 GAP = 2
 """Columns of a terminal between two of a table."""
 
-# Beyond what JSON must escape: what a terminal obeys, what YAML takes for a line break or bars.
+# Besides the characters that JSON must escape: terminal controls, and line breaks or invalid
+# characters of YAML.
 _UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 _TSV = {"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"}
 _CELL = str.maketrans({"\n": r"\n", "\t": r"\t"})
@@ -68,7 +69,7 @@ class Json:
 
 
 class JsonLines:
-    """A line is the row itself, with the shape it has; the lines of errors have theirs."""
+    """A line is the row itself, with the shape's id; the lines of errors have theirs."""
 
     def __init__(self, shape: RowShape) -> None:
         self.schema = shape.id
@@ -84,7 +85,7 @@ class JsonLines:
 
 
 class Yaml:
-    """Block style for the document and its rows; each value in JSON, which YAML takes as it is."""
+    """Block style for the document and its rows; each value in JSON, which is valid YAML."""
 
     def __init__(self, shape: RowShape) -> None:
         self.shape = shape
@@ -106,8 +107,9 @@ class Yaml:
 
 
 class Csv:
-    """RFC 4180 with a heading.  Null is nothing, an empty text is two quotes; lists and maps are
-    JSON."""
+    """RFC 4180 with a heading. Null is empty, an empty text is two quotes; lists and maps are
+    JSON.
+    """
 
     def __init__(self, shape: RowShape) -> None:
         self.shape = shape
@@ -140,8 +142,9 @@ class Tsv:
 
 
 class Table:
-    """Aligned columns.  On a terminal of `columns`, texts are wrapped between words, and columns
-    that do not fit even so are left out and named; with None nothing is."""
+    """Aligned columns. On a terminal of `columns`, texts are wrapped between words, and columns
+    that still do not fit are left out and named; with None there is no limit.
+    """
 
     def __init__(self, shape: RowShape, columns: int | None) -> None:
         self.shape = shape
@@ -192,7 +195,7 @@ class Table:
 
 
 def _widths(table: Sequence[Sequence[str]], available: int | None) -> dict[int, int]:
-    """How wide each column is that fits, by its number; the first one always does."""
+    """Return the width of each column that fits, by its index; the first one always does."""
     from rich.cells import cell_len
 
     whole = [max(map(cell_len, column)) for column in table]
@@ -201,7 +204,7 @@ def _widths(table: Sequence[Sequence[str]], available: int | None) -> dict[int, 
     left = available + GAP
     widths: dict[int, int] = {}
     for n, column in enumerate(table):
-        # A word is not broken.
+        # Words are not broken.
         least = max(cell_len(word) for cell in column for word in cell.split() or [""])
         if not widths or least + GAP <= left:
             widths[n] = least
@@ -215,11 +218,11 @@ def _widths(table: Sequence[Sequence[str]], available: int | None) -> dict[int, 
 
 
 class Template:
-    """A line for each row, as a text with the names of fields in braces says.
+    """A line for each row: a text with names of fields in braces.
 
-    `{topic}` is the value, `{topic:20}` in at least so many columns, `{topic:>20}` at their right
-    end, `{latency_ms:.1f}` a number with so many decimals; `{{` and `}}` are braces; `\\t`, `\\n`
-    and `\\\\` are a tab, a line feed and a backslash.  Raises ValueError for any other text.
+    `{topic}` is the value, `{topic:20}` in at least 20 columns, `{topic:>20}` at their right end,
+    `{latency_ms:.1f}` a number with one decimal; `{{` and `}}` are braces; `\\t`, `\\n` and `\\\\`
+    are a tab, a line feed and a backslash. Raises ValueError for any other text.
     """
 
     def __init__(self, shape: RowShape, text: str) -> None:
@@ -240,12 +243,12 @@ class Template:
 
 
 def json_text(value: Any) -> str:
-    """JSON that is YAML too, and that a terminal shows without obeying."""
+    """Return JSON that is valid YAML too, without characters that control a terminal."""
     return _numbered(json.dumps(_finite(value), ensure_ascii=False))
 
 
 def cell(value: Any) -> str:
-    """A value in a column: one line, lists with commas, maps as `key=value`."""
+    """Return a value in a column: one line, lists with commas, maps as `key=value`."""
     if isinstance(value, str):
         return _numbered(visible(value).translate(_CELL))
     if isinstance(value, Mapping):
@@ -261,7 +264,7 @@ def _numbered(text: str) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no infinity and no NaN: null says that there is no number."""
+    """Replace infinity and NaN, which JSON does not have, by null."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
@@ -278,7 +281,7 @@ def _yaml_item(values: Row) -> str:
 
 def _yaml(value: Any) -> str:
     text = json_text(value)
-    # YAML 1.1 takes 1e+16 for a text; 1.0e+16 is a number to all.
+    # YAML 1.1 reads 1e+16 as a text; 1.0e+16 is a number in all versions.
     return text.replace("e", ".0e") if isinstance(value, float) and "." not in text else text
 
 
@@ -303,7 +306,7 @@ def _side(field: RowField) -> Any:
 
 
 def _parts(shape: RowShape, text: str) -> Iterator[tuple[str, RowField | None, str]]:
-    """A literal text, and the field that follows it with its format."""
+    """Yield each literal text, and the field that follows it with its format."""
     import string
 
     known = {field.name: field for field in shape.fields}

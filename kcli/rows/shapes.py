@@ -1,11 +1,11 @@
-"""Shapes: what the rows of a command's -o hold, declared once, versioned and documented.
+"""Shapes: the rows of a command's -o, declared once, versioned and documented.
 
-    LIST = Shape("k.topics.list", 1, "A topic.", (Field("topic", "string", "Its name."),))
+    LIST = RowShape("k.topics.list", 1, "A topic.", (RowField("topic", "string", "Its name."),))
 
-A shape's fields may grow at their end; a field that goes or changes its meaning makes another
-version.  The manual pages, `k shapes` and the tests read the same declarations.
+Fields may be added at a shape's end; removing a field or changing its meaning makes another
+version. The manual pages, `k shapes` and the tests read the same declarations.
 
-Pure: declarations, and the JSON Schema they amount to.
+Pure: declarations, and their JSON Schema.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _SCHEMAS: dict[str, dict[str, Any]] = {
     "map of string": {"type": "object", "additionalProperties": {"type": ["string", "null"]}},
 }
 TYPES = tuple(_SCHEMAS)
-"""What a field may hold; each also with ` or null`."""
+"""Types of a field; each also with ` or null`."""
 
-# `schema` tells lines of -o jsonl apart; a plain `y` or `no` is a boolean to some readers of YAML.
+# `schema` identifies lines of -o jsonl; a plain `y` or `no` is a boolean to some readers of YAML.
 _RESERVED = {"schema", "y", "n", "yes", "no", "on", "off", "true", "false", "null"}
 
 
 @dataclass(frozen=True, slots=True)
 class RowField:
-    """One value of a row: its name, one of TYPES, and a sentence on what it says."""
+    """One value of a row: its name, one of TYPES, and a sentence about it."""
 
     name: str
     type: str
@@ -59,7 +59,7 @@ class RowField:
 
 @dataclass(frozen=True, slots=True)
 class RowShape:
-    """One kind of row; `doc` says what a row stands for."""
+    """One kind of row; `doc` describes it."""
 
     name: str
     version: int
@@ -68,7 +68,7 @@ class RowShape:
 
     @property
     def id(self) -> str:
-        """`k.topics.list/1`: what documents call it."""
+        """The id in documents: `k.topics.list/1`."""
         return f"{self.name}/{self.version}"
 
     @property
@@ -96,7 +96,7 @@ ERROR = RowShape(
 
 
 def schema(shape: RowShape) -> dict[str, Any]:
-    """The JSON Schema (2020-12) of the document that -o json prints of such rows."""
+    """Return the JSON Schema (2020-12) of the document that -o json prints of such rows."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": shape.id,

@@ -1,4 +1,4 @@
-"""Control records as Kafka's dump-log shows them: transaction markers, and KRaft's own as JSON.
+"""Control records as in Kafka's dump-log: transaction markers, and KRaft's own as JSON.
 
 Pure: bytes in, text out.
 """
@@ -13,7 +13,7 @@ import struct
 import uuid
 from typing import Any
 
-from kserver.errors import ProtocolError  # before kio, whose first import is there
+from kserver.errors import ProtocolError  # before kio, which has to be imported there first
 from kserver.wire.batch import Record
 
 # isort: split
@@ -24,7 +24,7 @@ _KEY = struct.Struct(">hh")
 _MARKER = struct.Struct(">hi")
 
 _MARKERS = {0: "ABORT", 1: "COMMIT"}
-# Control type: how its JSON is introduced, and kio's schema of its value.
+# Control type: prefix of its JSON, and kio's schema of its value.
 _MESSAGES = {
     2: ("LeaderChange:", "leader_change_message"),
     3: ("SnapshotHeader", "snapshot_header_record"),
@@ -35,7 +35,7 @@ _MESSAGES = {
 
 
 def text(record: Record) -> str:
-    """`endTxnMarker: COMMIT coordinatorEpoch: 0`, or `SnapshotHeader {...}` and so on."""
+    """Return `endTxnMarker: COMMIT coordinatorEpoch: 0`, or `SnapshotHeader {...}` and so on."""
     value = record.value or b""
     try:
         _, kind = _KEY.unpack_from(record.key or b"")
@@ -53,7 +53,7 @@ def text(record: Record) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A kio entity as JSON's own types, with the schema's camelCase names."""
+    """Convert a kio entity to JSON's own types, with the schema's camelCase names."""
     if dataclasses.is_dataclass(value):
         fields = ((f.name, getattr(value, f.name)) for f in dataclasses.fields(value))
         return {_camel(name): _plain(content) for name, content in fields}

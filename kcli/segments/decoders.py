@@ -1,5 +1,5 @@
-"""What a record holds, as Kafka's dump-log shows it: text, numbers, or the JSON of what
-coordinators and controllers keep.
+"""Decoders of records for Kafka's dump-log: text, numbers, or JSON of the records of coordinators
+and controllers.
 
 Pure: records in, text out.
 """
@@ -23,7 +23,7 @@ from kserver.wire.batch import Record
 from kserver.wire.schema import KeyedRecords, UnknownKind, Values
 
 Decoder = Callable[[Record | OldRecord], tuple[str | None, str | None]]
-"""Key and payload; None for what is not shown."""
+"""Key and payload; None for one that is not printed."""
 
 DELETED = "<DELETE>"
 _FRAME_VERSION = 1
@@ -31,7 +31,7 @@ _MEMBER_PARTS = {
     "subscription": MEMBER_PROTOCOL["ConsumerProtocolSubscription"],
     "assignment": MEMBER_PROTOCOL["ConsumerProtocolAssignment"],
 }
-# Java writes numbers from here on, and below, with an exponent.
+# Java prints numbers from here on, and below, with an exponent.
 _LARGE, _SMALL = 1e7, 1e-3
 
 
@@ -58,7 +58,7 @@ def share_group_state(record: Record | OldRecord) -> tuple[str | None, str | Non
 
 
 def cluster_metadata(record: Record | OldRecord) -> tuple[str | None, str | None]:
-    """Kafka's frame: its version, the record's kind and its version, each a varint."""
+    """Decode Kafka's frame: its version, the record's kind and its version, each a varint."""
     data = record.value or b""
     try:
         frame, at = varint.decode_unsigned(data, 0)
@@ -81,7 +81,7 @@ def _of_coordinator(
     records: KeyedRecords,
     show: Callable[[int, Values], Values] | None = None,
 ) -> tuple[str | None, str | None]:
-    """`show` makes more of the JSON of a value of some kinds."""
+    """Decode a coordinator's record; `show` extends the JSON of values of some kinds."""
     if record.key is None:
         raise ProtocolError(f"the record at offset {record.offset} has no key")
     try:
@@ -103,7 +103,7 @@ def _of_coordinator(
 
 
 def _group_shown(kind: int, content: Values) -> Values:
-    """What consumers of a classic group tell each other, where it can be read."""
+    """Decode the subscriptions and assignments of consumers in a classic group, if possible."""
     if kind == GROUP_METADATA and content["protocolType"] == CONSUMERS:
         for member in content["members"]:
             for part, schema in _MEMBER_PARTS.items():
@@ -117,7 +117,7 @@ def _group_shown(kind: int, content: Values) -> Values:
 
 
 def java_json(value: Any) -> str:
-    """JSON as Kafka's tools write it: no spaces, \\u001B in capitals, numbers as Java has them."""
+    """Return JSON as Kafka's tools write it: no spaces, \\u001B in capitals, numbers as in Java."""
     match value:
         case dict():
             return "{" + ",".join(f"{_text(k)}:{java_json(v)}" for k, v in value.items()) + "}"
@@ -131,7 +131,7 @@ def java_json(value: Any) -> str:
 
 
 def _text(text: str) -> str:
-    # Pairs are taken so that an escaped backslash before a u is left alone.
+    # Escapes are matched in pairs, so that an escaped backslash before a u is not changed.
     escaped = json.dumps(text, ensure_ascii=False)
     return re.sub(
         r"\\(?:u[0-9a-f]{4}|.)",
@@ -141,7 +141,7 @@ def _text(text: str) -> str:
 
 
 def _double(number: float) -> str:
-    """Java's Double.toString."""
+    """Format a number as Java's Double.toString."""
     if number == 0 or _SMALL <= abs(number) < _LARGE:
         return repr(number)
     exact = Decimal(repr(number))

@@ -1,4 +1,4 @@
-"""What Apache's brokers keep and ours do not, for `k dump-log` to read: share and streams groups,
+"""Records of Apache's brokers that ours do not have, for `k dump-log`: share and streams groups,
 the state of share groups, the metadata of KRaft.
 
 Pure: declarations, see kserver.wire.schema.
@@ -179,7 +179,7 @@ StreamsGroupTopologyValue 0 flexible 0+
     },
 )
 OFFSETS = KeyedRecords({**records.RECORDS.kinds, **_GROUPS.kinds})
-"""All that __consumer_offsets may hold."""
+"""All kinds of records in __consumer_offsets."""
 
 SHARE_STATE = keyed(
     """
@@ -217,4 +217,4 @@ ShareUpdateValue 0 flexible 0+
 """,
     {0: "ShareSnapshot", 1: "ShareUpdate"},
 )
-"""What __share_group_state holds."""
+"""All kinds of records in __share_group_state."""

@@ -1,14 +1,14 @@
-"""Messages of format versions 0 and 1, which brokers wrote before Kafka 0.11: read, not written.
+"""Messages of format versions 0 and 1, from before Kafka 0.11: read, not written.
 
 Pure: bytes in, values out.
 
     offset i64 | size i32 | crc u32 | magic i8 | attributes i8 | timestamp i64, version 1 only
-    | key length i32, -1: null | key | value length i32 | value
+        | key length i32, -1: null | key | value length i32 | value
 
-Attributes: bits 0-2 compression, 3 timestamp type.  The value of a compressed message holds
-messages itself.  Their offsets are absolute in version 0; in version 1 they count up to the
-offset of the message around them, which is the last one's (KIP-31).  The CRC is CRC-32, of what
-follows it.
+Attributes: bits 0-2 compression, 3 timestamp type. The value of a compressed message contains
+messages itself. Their offsets are absolute in version 0; in version 1 they are relative, such that
+the last one has the offset of the message around them (KIP-31). The CRC is CRC-32 of the bytes
+after it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _HEAD = struct.Struct(">qiIbb")
 _TIMESTAMP = struct.Struct(">q")
 _LENGTH = struct.Struct(">i")
 _MAX_BYTES = 1 << 28
-"""How large the messages in one message may become when they are decompressed."""
+"""Maximum size of the messages in one message after decompression."""
 
 
 class OldRecord(NamedTuple):
@@ -40,7 +40,7 @@ class OldRecord(NamedTuple):
 class OldBatch:
     """One message of the log: a record, or the wrapper of several.
 
-    Raises ProtocolError for bytes that are none.
+    Raises ProtocolError if the bytes are invalid.
     """
 
     __slots__ = (
@@ -86,7 +86,7 @@ class OldBatch:
         return bool(zlib.crc32(self.buffer[16:]) == self.crc)
 
     def records(self) -> list[OldRecord]:
-        """The record itself, or those inside, oldest first."""
+        """Return the record itself, or those inside, oldest first."""
         if not self.compression:
             return [self._record(self.last_offset, self.max_timestamp)]
         data = memoryview(decompress(self.compression, self.value or b"", _MAX_BYTES))
@@ -109,7 +109,7 @@ class OldBatch:
 
 
 def _bytes(buffer: memoryview, at: int) -> tuple[bytes | None, int]:
-    """A field with its length before it, and where the next one begins."""
+    """Return a field with its length before it, and the position of the next one."""
     (length,) = _LENGTH.unpack_from(buffer, at)
     at += _LENGTH.size
     if length < -1 or at + length > len(buffer):

@@ -1,13 +1,13 @@
-"""A broker's files as what stands in them, entry after entry.
+"""The entries of a broker's files.
 
     .log .checkpoint   batches, and with `deep` their records
-    .index .timeindex  entries, checked against the log beside them
+    .index .timeindex  entries, checked against the log next to them
     .txnindex          aborted transactions
     .snapshot          producers
     checkpoints        leader epochs, or partitions with their offsets
 
-Pure: bytes in, entries out; what does not fit together is collected in Problems.  Raises
-ProtocolError where the bytes make no sense.  `segment_text` and `segment_rows` show entries.
+Pure: bytes in, entries out; inconsistencies are collected in Problems. Raises ProtocolError if the
+bytes are invalid. `segment_text` and `segment_rows` print entries.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from kserver.log.producer_state import ProducerStateEntry, ProducerStateManager
 from kserver.wire.batch import LOG_OVERHEAD, Record, RecordBatch
 
 LEAST_HEADER = 17
-"""Bytes up to and with the magic byte: fewer are no batch at all."""
+"""Bytes up to and with the magic byte: fewer cannot be a batch."""
 LEAST_SIZE = 14
-"""The least length field of any format version."""
+"""Minimum of the length field in any format version."""
 UNLIMITED = 0x7FFFFFFF
 NEVER = 1 << 62
 LAST_SEQUENCE = 0x7FFFFFFF
@@ -41,7 +41,7 @@ AnyRecord = Record | old_messages.OldRecord
 
 
 class BatchEntry(NamedTuple):
-    """A batch, where it begins in its file, and whether its CRC is right."""
+    """A batch, its position in its file, and whether its CRC is right."""
 
     position: int
     batch: AnyBatch
@@ -49,7 +49,7 @@ class BatchEntry(NamedTuple):
 
 
 class RecordEntry(NamedTuple):
-    """A record of the batch that begins at `position`."""
+    """A record of the batch at `position`."""
 
     position: int
     batch: AnyBatch
@@ -57,7 +57,7 @@ class RecordEntry(NamedTuple):
 
 
 class Junk(NamedTuple):
-    """Bytes after the last whole batch of a file."""
+    """Bytes after the last complete batch of a file."""
 
     path: str
     size: int
@@ -112,7 +112,7 @@ Entry = (
 
 @dataclass(slots=True)
 class Problems:
-    """What was found to be wrong, by absolute path; pairs are what is and what should be."""
+    """Problems by absolute path; pairs are the actual and the expected value."""
 
     mismatches: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     times: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
@@ -122,10 +122,10 @@ class Problems:
     corrupt: dict[str, list[int]] = field(default_factory=dict)
     """Positions of batches whose CRC is wrong."""
     junk: dict[str, int] = field(default_factory=dict)
-    """How many bytes follow the last whole batch."""
+    """Number of bytes after the last complete batch."""
 
     def lines(self) -> Iterator[str]:
-        """Kafka's words for them."""
+        """Yield the lines of Kafka's tool."""
         for path, pairs in self.mismatches.items():
             yield f"Mismatches in :{path}"
             yield from (f"  Index offset: {a}, log offset: {b}" for a, b in pairs)
@@ -145,7 +145,7 @@ class Problems:
             yield from (f"  {a} is followed by {b}" for a, b in pairs)
 
     def named(self) -> Iterator[tuple[str, str, str]]:
-        """All of it: path, code, and what it is."""
+        """Yield all problems: path, code, and description."""
         for path, positions in self.corrupt.items():
             for position in positions:
                 yield path, "CORRUPT_BATCH", f"the CRC of the batch at position {position} is wrong"
@@ -166,7 +166,9 @@ class Problems:
 def log_entries(
     path: str, data: memoryview, deep: bool, limit_bytes: int, problems: Problems
 ) -> Iterator[BatchEntry | RecordEntry | Junk]:
-    """A segment's batches, up to `limit_bytes` of the file; with `deep` each before its records."""
+    """Yield a segment's batches, up to `limit_bytes` of the file; with `deep` each before its
+    records.
+    """
     read = data[:limit_bytes]
     end = 0
     last_offset: int | None = None
@@ -188,7 +190,7 @@ def log_entries(
 
 
 def batches(data: memoryview, path: str, position: int = 0) -> Iterator[tuple[int, AnyBatch]]:
-    """The complete batches of any format version, each with its position."""
+    """Yield the complete batches of any format version, each with its position."""
     end = len(data)
     while position < end - LEAST_HEADER:
         length = int.from_bytes(data[position + 8 : position + LOG_OVERHEAD], signed=True)
@@ -213,10 +215,10 @@ def index_entries(
     max_message_bytes: int,
     problems: Problems,
 ) -> Iterator[IndexEntry]:
-    """An offset index; each entry must name the last offset of the batch at its position."""
+    """Yield an offset index; each entry must have the last offset of the batch at its position."""
     for number, (relative, position) in enumerate(_whole(_OFFSET_ENTRY, entries)):
         if relative == 0 and number > 0:
-            return  # the zeros after the entries of a growing index
+            return  # the zeros after the entries of an active index
         offset = base_offset + relative
         slice_ = log[position : position + max_message_bytes]
         _, batch = next(batches(slice_, path), (0, None))
@@ -234,7 +236,9 @@ def time_index_entries(
     log: memoryview,
     problems: Problems,
 ) -> Iterator[TimeEntry]:
-    """A time index; each entry must name the last offset of a batch with that maximum timestamp."""
+    """Yield a time index; each entry must have the last offset of a batch with that maximum
+    timestamp.
+    """
     positions = list(_whole(_OFFSET_ENTRY, index))
     growing = next((n for n, (relative, _) in enumerate(positions) if n and not relative), None)
     del positions[growing:]
@@ -261,7 +265,7 @@ def time_index_entries(
 
 
 def insane_index(path: str, entries: bytes, base_offset: int) -> str | None:
-    """Why a broker would build this offset index anew when it starts, or None."""
+    """Return why a broker would rebuild this offset index at its start, or None."""
     last = entries[-8:-4] if len(entries) % 8 == 0 else b""
     if last and int.from_bytes(last, signed=True) < 0:
         offset = base_offset + int.from_bytes(last, signed=True)
@@ -278,7 +282,7 @@ def insane_index(path: str, entries: bytes, base_offset: int) -> str | None:
 
 
 def insane_time_index(path: str, entries: bytes, base_offset: int) -> str | None:
-    """Why a broker would build this time index anew when it starts, or None."""
+    """Return why a broker would rebuild this time index at its start, or None."""
     times = list(_whole(_TIME_ENTRY, entries))
     begin = f"Corrupt time index found, time index file ({path}) has non-zero size but the last "
     if times and times[-1][0] < times[0][0]:
@@ -304,21 +308,21 @@ def aborted_entries(entries: bytes) -> Iterator[AbortedEntry]:
 
 
 def producer_entries(path: str, snapshot: bytes) -> Iterator[ProducerEntry]:
-    """Raises StorageError for a snapshot that is corrupt."""
+    """Yield the producers. Raises StorageError if the snapshot is corrupt."""
     state = ProducerStateManager(expiration_ms=NEVER)
     state.restore(snapshot, path, now_ms=0)
     return map(ProducerEntry._make, state.producers.items())
 
 
 def time_type(batch: AnyBatch) -> str:
-    """What a batch's timestamps are, in Kafka's words."""
+    """Return the type of a batch's timestamps, in Kafka's words."""
     if batch.magic == 0:
         return "NoTimestampType"
     return "LogAppendTime" if batch.timestamp_type else "CreateTime"
 
 
 def sequence_of(batch: AnyBatch, record: AnyRecord) -> int:
-    """-1 where the producer is not idempotent."""
+    """Return a record's sequence; -1 if the producer is not idempotent."""
     if not isinstance(batch, RecordBatch) or batch.base_sequence < 0:
         return -1
     return batch.base_sequence + record.offset - batch.base_offset & LAST_SEQUENCE

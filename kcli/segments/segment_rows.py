@@ -26,7 +26,7 @@ from kserver.wire.batch import Record, RecordBatch
 
 
 def row(entry: Entry, printing: Printing) -> dict[str, Any] | None:
-    """All but the file; None for what the shape has no row for."""
+    """Return the row without the file; None if the shape has no row for the entry."""
     match entry:
         case BatchEntry():
             return None if printing.deep else _batch(entry)
@@ -121,5 +121,5 @@ def _producer(entry: ProducerEntry) -> dict[str, Any]:
 
 
 def _known(number: int) -> int | None:
-    """Kafka writes -1 for what there is not."""
+    """Return None for negative numbers, which stand for a missing value in Kafka."""
     return None if number < 0 else number

@@ -1,4 +1,4 @@
-"""What the rows of `k dump-log -o` hold, a shape for each kind of file.
+"""Shapes of the rows of `k dump-log -o`, one for each kind of file.
 
 Pure: declarations.
 """
@@ -136,8 +136,9 @@ PARTITION_OFFSETS = RowShape(
 
 
 def shape_of(kind: str, deep: bool) -> RowShape | None:
-    """The shape of a file's entries, by its suffix, EPOCHS or OFFSETS; None for a file of another
-    kind."""
+    """Return the shape of a file's entries, by its suffix, EPOCHS or OFFSETS; None for other
+    files.
+    """
     shapes = {
         "log": RECORDS if deep else BATCHES,
         "checkpoint": RECORDS if deep else BATCHES,

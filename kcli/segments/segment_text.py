@@ -1,4 +1,4 @@
-"""Entries of a broker's files as the lines that Kafka's dump-log prints of them.
+"""Entries of a broker's files as the lines of Kafka's dump-log.
 
 Pure: entries in, text out.
 """
@@ -37,7 +37,7 @@ _TEXTS = plain(_as_text, _as_text)
 
 @dataclass(frozen=True, slots=True)
 class Printing:
-    """How records are shown: what they hold by this decoder, or only their metadata."""
+    """How records are printed: contents by this decoder, or only their metadata."""
 
     deep: bool = False
     contents: bool = False
@@ -142,5 +142,5 @@ def _boolean(value: bool) -> str:
 
 
 def _optional(value: int) -> str:
-    """The text that Java prints for an OptionalLong; negative stands for none."""
+    """Return the text that Java prints for an OptionalLong; negative stands for none."""
     return "OptionalLong.empty" if value < 0 else f"OptionalLong[{value}]"

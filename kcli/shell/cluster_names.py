@@ -1,8 +1,8 @@
-"""The names in a cluster that a command line may hold, for its completion: topics, groups, ...
+"""Names in a cluster for the completion of a command line: topics, groups, ...
 
-A completion has the time between two keystrokes, so what was found is kept for some seconds in the
-user's cache directory, one file for a cluster and a kind of names.  So is that nothing was found:
-a cluster out of reach costs one wait, not one at each key.
+A completion has the time between two keystrokes, so results are cached for some seconds in the
+user's cache directory, one file for a cluster and a kind of names. Failures are cached too: a
+cluster out of reach costs one wait, not one at each key.
 """
 
 from __future__ import annotations
@@ -24,35 +24,34 @@ if TYPE_CHECKING:
 KEPT_S = 10
 PATIENCE_S = 0.7
 
-# What a shell would take for more than a name is left out: a cluster may hold anything.
+# Names with other characters are left out, since a shell could interpret them.
 _NAME = re.compile(r"[A-Za-z0-9._:\[\]%-]+")
 
 
 class ClusterNames:
-    """Names in the cluster that --bootstrap-server and --command-config of a command line lead
-    to."""
+    """Names in the cluster of --bootstrap-server and --command-config in a command line."""
 
     def __init__(self, given: SimpleNamespace, directory: Path) -> None:
         self._given = given
         self._directory = directory
-        # Not by what stands in the file: passwords have no part in a file's name.
+        # Not by the file's contents: passwords must not affect a file's name.
         way = (given.bootstrap_server, os.environ.get(SERVER_VARIABLE), given.command_config)
         self._cluster = hashlib.sha256(repr((*way, os.getcwd())).encode()).hexdigest()[:16]
 
     def topics(self) -> dict[str, int]:
-        """The number of partitions of each topic."""
+        """Return the number of partitions of each topic."""
         return dict(self._look_up("cluster").get("topics", {}))
 
     def brokers(self) -> dict[str, str]:
-        """HOST:PORT by broker id."""
+        """Return HOST:PORT by broker id."""
         return dict(self._look_up("cluster").get("brokers", {}))
 
     def topic_keys(self) -> list[str]:
-        """The keys of a topic's configuration."""
+        """Return the keys of a topic's configuration."""
         return list(self._look_up("topic-keys").get("keys", []))
 
     def groups(self) -> dict[str, str]:
-        """The state of each group; "" where it is not told."""
+        """Return the state of each group; "" if unknown."""
         return dict(self._look_up("groups").get("groups", {}))
 
     def _look_up(self, kind: str) -> dict[str, Any]:
@@ -61,7 +60,7 @@ class ClusterNames:
             if 0 <= time.time() - path.stat().st_mtime < KEPT_S:
                 return dict(json.loads(path.read_bytes()))
         except (OSError, ValueError):
-            pass  # not there, or spoilt: it is written anew
+            pass  # missing or damaged: it is written again
         found = _ask(self._given, kind)
         try:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -69,7 +68,7 @@ class ClusterNames:
             new.write_text(json.dumps(found))
             new.replace(path)
         except OSError:
-            pass  # no cache, then: it is asked for again
+            pass  # no cache then: the cluster is asked again next time
         return found
 
 
@@ -78,7 +77,7 @@ def cache_directory() -> Path:
 
 
 def _ask(given: SimpleNamespace, kind: str) -> dict[str, Any]:
-    """Empty where the cluster cannot be reached in time, or refuses."""
+    """Return names; empty if the cluster cannot be reached in time, or refuses."""
     import asyncio
 
     from kcli.client.admin import Admin
@@ -91,7 +90,7 @@ def _ask(given: SimpleNamespace, kind: str) -> dict[str, Any]:
         async with asyncio.timeout(PATIENCE_S), Admin(config) as admin:
             return await _ASKED[kind](admin)
 
-    # Not asyncio.run: in the end that waits for a name server that does not answer.
+    # Not asyncio.run, which at its end waits for a name server that does not respond.
     loop = asyncio.new_event_loop()
     try:
         return loop.run_until_complete(bounded())

@@ -1,10 +1,10 @@
-"""What may stand at the cursor of a command line that begins with `k`.
+"""Completion: candidates at the cursor of a command line that begins with `k`.
 
-    words       those before the cursor, without k; the last one is at the cursor, maybe empty
-    candidate   what the last word may become, whole
+    words       the words before the cursor, without k; the last one is at the cursor, maybe empty
+    candidate   a completed form of the last word
 
-Commands and options come from their declarations, values from `completion_values`.  The scripts
-that `k completion` prints for the shells call `main`.
+Commands and options come from their declarations, values from `completion_values`. The scripts that
+`k completion` prints for the shells call `main`.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from kcli.shell.completion_values import Candidate, Names
 
 FILES = ":files"
-"""Printed in place of candidates: shells know the names of files best."""
+"""Printed in place of candidates: the shell completes file names itself."""
 
 NamesOf = Callable[[SimpleNamespace], "Names"]
 
 
 class FoundValues(NamedTuple):
-    """What the last word may become: `before` and one of `candidates`, whose values go on there;
+    """Completions of the last word: `before` and one of `candidates`, whose values continue there;
     or `before` and the name of a file that begins with `file`.
     """
 
@@ -44,12 +44,13 @@ NOTHING = FoundValues()
 
 
 def main(arguments: Sequence[str]) -> NoReturn:
-    """`k __complete zsh WORD...`, or fish; `k __complete bash LINE TEXT`, where the line ends at
-    the cursor, and TEXT is what bash is going to replace: a word's end, after the last : or =.
+    """Handle `k __complete zsh WORD...`, or fish; `k __complete bash LINE TEXT`, where the line
+    ends at the cursor, and TEXT is the part that bash will replace: a word's end, after the last :
+    or =.
 
-    Prints a candidate a line, with its note after a tab; or, with tabs between, FILES, how many
-    characters of the word bash keeps, what stands before the file's name, the beginning of that.
-    Ends the process at once: a name server that does not answer would hold it.
+    Prints a candidate per line, with its note after a tab; or, separated by tabs: FILES, the number
+    of characters of the word that bash keeps, the text before the file's name, the beginning of the
+    name. Ends the process at once: a name server that does not respond would delay it.
     """
     shell, *words = arguments
     kept = 0
@@ -68,7 +69,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
 
 
 def split(line: str) -> list[str]:
-    """The words of a line as a shell has them, without the command; a quote may still be open."""
+    """Split a line into words like a shell, without the command; a quote may still be open."""
     if (len(line) - len(line.rstrip("\\"))) % 2:
         line = line[:-1]
     for closing in ("", "'", '"'):
@@ -83,7 +84,7 @@ def split(line: str) -> list[str]:
 
 
 def complete(words: Sequence[str], names_of: NamesOf) -> FoundValues:
-    """`names_of` is given bootstrap_server and command_config, as the words have them."""
+    """Return completions; `names_of` gets bootstrap_server and command_config from the words."""
     *before, word = words
     commands = {name: note for group in COMMANDS.values() for name, note in group.items()}
     if not before:
@@ -106,7 +107,9 @@ def complete(words: Sequence[str], names_of: NamesOf) -> FoundValues:
 def _of_submission(
     command: Command, before: Sequence[str], word: str, names_of: NamesOf
 ) -> FoundValues:
-    """A job and its options, or the file of an application; Spark's own options are not known."""
+    """Complete a job and its options, or the file of an application; Spark's own options are
+    unknown.
+    """
     from kcli.spark.jobs import JOBS, job_named
     from kcli.spark.submitting import FLAGS, Submission, own_first
 
@@ -124,7 +127,7 @@ def _of_submission(
 
 
 class _Line:
-    """A command and the words before the cursor, read as the command itself will read them."""
+    """A command and the words before the cursor, parsed as the command will parse them."""
 
     def __init__(self, command: Command, words: Sequence[str], names_of: NamesOf) -> None:
         self._command = command
@@ -132,9 +135,9 @@ class _Line:
         self._known = {_bare(name): o for o in command.options() for name in o.opts}
         self._given: dict[str, str] = {}
         self._pending: Option | None = None
-        """Its value is the next word, or may be."""
+        """An option whose value is, or may be, the next word."""
         self._ended = False
-        """By --, after which no options come."""
+        """Whether -- occurred, after which there are no options."""
         for word in words:
             self._read(word)
 
@@ -153,7 +156,7 @@ class _Line:
                 self._pending = option
 
     def _taker(self, word: str) -> Option | None:
-        """The option whose value this word is, if any."""
+        """Return the option whose value this word is, if any."""
         option = self._pending
         if option is not None and option.if_bare is not None and _is_option(word):
             return None
@@ -171,7 +174,7 @@ class _Line:
         return self._option(word) if found == NOTHING and word in ("", "-") else found
 
     def _option(self, word: str) -> FoundValues:
-        """Those that may still be given; older spellings where nothing else begins so."""
+        """Return options that may still be given; older spellings if no other option matches."""
         from kcli.command import OLDER
 
         single = word[:1] == "-" and word[:2] not in ("-", "--")
@@ -196,7 +199,7 @@ class _Line:
         return self._value(arguments[0], "", word) if arguments else NOTHING
 
     def _value(self, param: click.Parameter, before: str, text: str) -> FoundValues:
-        """`before` is the option, where its value stands in the same word."""
+        """Return values; `before` is the option, if its value is in the same word."""
         import click
 
         from kcli.shell.completion_values import FILES_OF, SOURCES, CompletionQuery, of_words
@@ -233,17 +236,17 @@ def _is_option(word: str) -> bool:
 
 
 def _bare(name: str) -> str:
-    """Without its dashes, of which there may be one or two."""
+    """Return a name without its one or two dashes."""
     return name.removeprefix("-").removeprefix("-")
 
 
 def _name(option: Option) -> str:
-    """The name of today, for an older spelling."""
+    """Return the present name of an option, for an older spelling."""
     return _bare(option.instead or max(option.opts, key=len))
 
 
 def _expanded(value: str | None) -> str | None:
-    """Expanded as the shell will, as far as the environment tells."""
+    """Expand as the shell will, as far as the environment allows."""
     return None if value is None else os.path.expandvars(os.path.expanduser(value))
 
 

@@ -1,9 +1,9 @@
-"""What the value of an option may be, for completion: from the cluster, the declarations, or here.
+"""Values of options, for completion: from the cluster, the declarations, or this module.
 
-    SOURCES     by the name of the option, or by command and option where the name alone misleads
-    FILES_OF    by its metavar, where that says that it names a file
+    SOURCES     by the name of the option, or by command and option if the name is ambiguous
+    FILES_OF    by metavar, for options that take a file
 
-An option that is in neither has values that nobody could list.
+An option in neither has values that cannot be listed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Names(Protocol):
 
 
 class CompletionQuery(NamedTuple):
-    """A value that begins with `text`, in a command line with these options, by their names."""
+    """A value that begins with `text`, in a command line with these options by name."""
 
     text: str
     command: str
@@ -89,19 +89,19 @@ def topics(asked: CompletionQuery) -> Iterable[Candidate]:
 
 
 def topic_list(asked: CompletionQuery) -> Iterable[Candidate]:
-    """The last of TOPIC,TOPIC."""
+    """Complete the last of TOPIC,TOPIC."""
     before = asked.text[: asked.text.rfind(",") + 1]
     return (Candidate(before + name, note) for name, note in topics(asked))
 
 
 def partitions(asked: CompletionQuery) -> Iterable[Candidate]:
-    """The partitions of the topic that is named before."""
+    """Return the partitions of the topic that is given by another option."""
     count = asked.names.topics().get(asked.given.get("topic", ""), 0)
     return (Candidate(str(number)) for number in range(count))
 
 
 def topic_partitions(asked: CompletionQuery) -> Iterable[Candidate]:
-    """TOPIC, and after it TOPIC:PARTITION."""
+    """Complete TOPIC, and then TOPIC:PARTITION."""
     topic, colon, _ = asked.text.partition(":")
     if not colon:
         return topics(asked)
@@ -114,7 +114,7 @@ def brokers(asked: CompletionQuery) -> Iterable[Candidate]:
 
 
 def broker_ids(asked: CompletionQuery) -> Iterable[Candidate]:
-    """The last of ID:ID, or of ID,ID."""
+    """Complete the last of ID:ID, or of ID,ID."""
     before = asked.text[: max(asked.text.rfind(":"), asked.text.rfind(",")) + 1]
     return (Candidate(before + id, where) for id, where in asked.names.brokers().items())
 
@@ -126,7 +126,7 @@ def topic_settings(asked: CompletionQuery) -> Iterable[Candidate]:
 
 
 def added_settings(asked: CompletionQuery) -> Iterable[Candidate]:
-    """The last of KEY=VALUE,KEY=VALUE."""
+    """Complete the last of KEY=VALUE,KEY=VALUE."""
     before, last = _last(asked)
     if bounded := _quotas(asked):
         found: Iterable[Candidate] = [Candidate(f"{key}=") for key in bounded]
@@ -138,7 +138,7 @@ def added_settings(asked: CompletionQuery) -> Iterable[Candidate]:
 
 
 def deleted_settings(asked: CompletionQuery) -> Iterable[Candidate]:
-    """The last of KEY,KEY."""
+    """Complete the last of KEY,KEY."""
     before, last = _last(asked)
     keys: Iterable[str] = asked.names.topic_keys()
     if not _is_of_topics(asked):
@@ -153,7 +153,7 @@ def _last(asked: CompletionQuery) -> tuple[str, CompletionQuery]:
 
 
 def _quotas(asked: CompletionQuery) -> Sequence[str]:
-    """What may be set where the words name whom quotas are of."""
+    """Return the quota keys, if the options name an entity of quotas."""
     for type, keys in QUOTAS.items():
         if {type[:-1], f"{type[:-1]}-defaults"} & asked.given.keys():
             return keys
@@ -186,7 +186,7 @@ def groups(asked: CompletionQuery) -> Iterable[Candidate]:
 
 
 def last_of_words(*words: str) -> Source:
-    """The last of WORD,WORD."""
+    """Complete the last of WORD,WORD."""
 
     def source(asked: CompletionQuery) -> Iterable[Candidate]:
         before, _ = _last(asked)
@@ -218,12 +218,12 @@ def formatter_properties(asked: CompletionQuery) -> Iterable[Candidate]:
 
 
 def properties(asked: CompletionQuery) -> Iterable[Candidate]:
-    """--property, as the console tools had it."""
+    """Complete --property, the old option of the console tools."""
     return _pairs(asked.text, READER_KEYS if "producer" in asked.command else FORMATTER_KEYS)
 
 
 def transaction_states(asked: CompletionQuery) -> Iterable[Candidate]:
-    """The last of STATE,STATE."""
+    """Complete the last of STATE,STATE."""
     from kcli.client.transaction_admin import STATES
 
     before = asked.text[: asked.text.rfind(",") + 1]
@@ -231,7 +231,7 @@ def transaction_states(asked: CompletionQuery) -> Iterable[Candidate]:
 
 
 def _settings(text: str, config: type, keys: Iterable[str] = ()) -> Iterable[Candidate]:
-    """KEY=VALUE for a configuration of ours, or for the keys that a cluster says it has."""
+    """Complete KEY=VALUE of a configuration class, or of the keys that a cluster has."""
     from kserver.config.setting import Type, settings_of
 
     known = settings_of(config)

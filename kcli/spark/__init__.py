@@ -2,49 +2,50 @@
 
     spark.read.format("k").option("kafka.bootstrap.servers", ...).option("subscribe", "t").load()
 
-Options, columns and what they mean are those of Spark's own Kafka source, `format("kafka")`.
+Options and columns have the meaning they have in Spark's own Kafka source, `format("kafka")`.
 
     source       the data source and its columns
-    options      what a query was told, checked
+    options      the options of a query, checked
     option_docs, manual_texts
                  the same, and the rest, for its manual page, k-spark(7)
-    batch        spark.read: what each task reads
-    filters      what a query's own conditions leave to read
-    stream       spark.readStream: offsets as checkpoints, how much at once
+    batch        spark.read: partitions and their records
+    filters      a query's own conditions as bounds of a read
+    stream       spark.readStream: offsets as checkpoints, limits of a micro-batch
     checkpoint_ids
                  the ids of topics in these offsets
-    planning     what one task reads, where a micro-batch ends, what was lost
-    patterns     which topics subscribePattern means
-    logs         which partitions there are and what they hold
-    fetching     one range of offsets out of its leader
+    planning     ranges of tasks, ends of micro-batches, data loss
+    patterns     topics that match subscribePattern
+    logs         the topics' partitions and their offsets
+    fetching     one range of offsets from its leader
     decoding     record batches into batches of Arrow
     columns,     the records' bytes into its columns, with numpy; the same in C
       _columns.c
-    write_options what a write was told, and the columns of its rows
-    sink         what Spark asks of it: batches and streams to write
-    outlet, rows a task's rows on their way into a producer
+    write_options the options of a write, and the columns of its rows
+    sink         writers of batches and streams
+    row_producer, rows
+                 a task's rows on their way into a producer
     encoding     columns of Arrow into batches of records, many rows a step
-    letters      rows that cannot be written, for a topic of such
+    letters      rows that cannot be written, as records for a dead letter topic
     transactional_sink
-                 exactly once: what tasks leave open and the driver ends
+                 exactly once: tasks leave transactions open, the driver ends them
     markers      which batches of a stream each task has written
-    dead_letters what records say in their headers that could not be written or read
-    values       what the bytes of a value mean, as expressions
+    dead_letters headers of records that could not be written or read
+    values       decoding of a value's bytes, as expressions
     value_options, value_columns
                  the same as options of a read
     msgpack_values, json_values, fitting
-                 bytes into columns of a schema's types, or why not
-    submitting   what `k spark-submit` hands on, and what it refuses
+                 bytes into columns of a schema's types, or the reason why not
+    submitting   the arguments of `k spark-submit`, checked
     shipping     this package as a zip, for executors
-    jobs/        what `k spark-submit JOB` runs
-    progress     how far streams are
-    installation where Spark's scripts are, and what they need
-    quick_start  what each Python that Spark starts runs first
+    jobs/        the jobs of `k spark-submit JOB`
+    progress     the progress of streams
+    installation Spark's scripts, and the environment they need
+    quick_start  runs first in each Python that Spark starts
     cluster      a master and workers on this machine
-    standalone   the same: their words, and what they tell
+    standalone   the same: command lines, and the master's state
 
-Spark finds the source by itself through the top-level module `pyspark_k`, where the package is
-installed or on PYTHONPATH; `register` is for where it is neither.  It takes the extra `spark`.
+Spark finds the source by itself through the top-level module `pyspark_k` if the package is
+installed or on PYTHONPATH; otherwise use `register`. It needs the extra `spark`.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ __all__ = ["register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Let this session know the format `k`."""
+    """Register the format `k` in this session."""
     from kcli.spark.source import KafkaSource
 
     spark.dataSource.register(KafkaSource)

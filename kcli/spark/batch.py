@@ -1,8 +1,8 @@
-"""BatchReader: `spark.read.format("k")`, from the first offset to the last as it is planned.
+"""BatchReader: `spark.read.format("k")`, over the range of offsets fixed when it is planned.
 
-Spark tells a query's conditions only where spark.sql.python.filterPushdown.enabled is true, and
-refuses elsewhere a reader that would take them, without telling beforehand which it is.  It asks in
-another kind of worker, by which `batch_reader` knows.
+Spark passes a query's conditions only if spark.sql.python.filterPushdown.enabled is true. If it is
+not, Spark refuses a reader that accepts conditions, and the reader cannot ask which is the case.
+But Spark plans with conditions in another kind of worker, by which `batch_reader` recognizes it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ASKS_FILTERS = "pyspark.sql.worker.data_source_pushdown_filters"
 
 @dataclass
 class BatchTask(InputPartition):
-    """What one reads, in this order."""
+    """The ranges that one task reads, in this order."""
 
     ranges: list[KafkaOffsetRange]
 
@@ -47,7 +47,7 @@ class BatchReader(DataSourceReader):
             starts = logs.pinned({p: first[p] for p in ids}, "startingOffsets")
             ends = logs.pinned({p: last[p] for p in ids}, "endingOffsets")
             if bounds.since_ms is not None:
-                # After the ends: what has come since then is not read in any case.
+                # After the ends were looked up: later records are not read in any case.
                 since = logs.since(ids, bounds.since_ms)
                 starts = {p: max(starts[p], since.get(p, ends[p])) for p in ids}
         ranges = [
@@ -61,7 +61,7 @@ class BatchReader(DataSourceReader):
 
 
 class FilteringReader(BatchReader):
-    """One that is told the query's conditions."""
+    """A batch reader that accepts the query's conditions."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         self._bounds, left = bounds_of(filters)
@@ -69,14 +69,14 @@ class FilteringReader(BatchReader):
 
 
 def batch_reader(options: ReadOptions, columns: ValueColumns) -> BatchReader:
-    """The kind that Spark can do with here."""
+    """Return the kind of reader that Spark accepts here."""
     main = getattr(sys.modules["__main__"], "__spec__", None)
     is_asked = _ASKS_FILTERS in sys.modules or getattr(main, "name", None) == _ASKS_FILTERS
     return (FilteringReader if is_asked else BatchReader)(options, columns)
 
 
 def tasks(ranges: list[KafkaOffsetRange], options: ReadOptions) -> list[InputPartition]:
-    """What each task reads of these."""
+    """Return the tasks that read these ranges."""
     asked = {
         "min_partitions": options.min_partitions,
         "max_records": options.max_records_per_partition,
@@ -87,10 +87,12 @@ def tasks(ranges: list[KafkaOffsetRange], options: ReadOptions) -> list[InputPar
 def read(
     partition: InputPartition, options: ReadOptions, columns: ValueColumns
 ) -> Iterator[pa.RecordBatch]:
-    """One task's records; where there is nothing to plan Spark makes a partition of its own."""
+    """Return one task's records. Without ranges Spark makes a partition of its own, which is
+    empty.
+    """
     if not isinstance(partition, BatchTask):
         return
-    from kcli.spark.fetching import read_ranges  # not where it is planned only
+    from kcli.spark.fetching import read_ranges  # imported here: planning does not need it
 
     keep_modules()
     for wanted, batch in read_ranges(options, partition.ranges, columns.read):

@@ -1,10 +1,10 @@
-"""The ids of topics in a stream's checkpoint, by which a topic that was deleted and created again
-is recognized, however much it holds.
+"""The ids of topics in a stream's checkpoint. By them a topic that was deleted and created again is
+recognized, whatever its number of records.
 
     {"orders":{"0":23,"1":42},"orders@Yz8KCm5LTjWyg0GhD4S8XQ":{}}
 
-An id stands in a key without partitions: Spark's own Kafka source reads these offsets and finds no
-partition there, and no topic has an @ in its name.  A checkpoint that Spark's own source wrote has
+An id is in a key without partitions: Spark's own Kafka source reads these offsets and finds no
+partition there, and no topic has an @ in its name. A checkpoint written by Spark's own source has
 no ids.
 
 Pure: values in, values out.
@@ -29,7 +29,7 @@ TopicIds = dict[str, UUID]
 def checkpoint_with_ids(
     offsets: Mapping[TopicPartition, Offset], ids: Mapping[str, UUID]
 ) -> Checkpoint:
-    """Offsets and the ids of their topics, as far as these are known."""
+    """Return offsets with the ids of their topics, as far as these are known."""
     found = checkpoint_of(offsets)
     keys = [f"{topic}@{id_text(ids[topic])}" for topic in found if topic in ids]
     return found | {key: {} for key in keys}
@@ -42,5 +42,5 @@ def ids_of(checkpoint: Mapping[str, Mapping[str, int]]) -> TopicIds:
 
 
 def recreated(known: Mapping[str, UUID], now: Mapping[str, UUID]) -> set[str]:
-    """The topics whose ids differ; a topic without an id on either side is not one of them."""
+    """Return the topics whose ids differ; topics without an id on either side do not count."""
     return {topic for topic in known.keys() & now.keys() if known[topic] != now[topic]}

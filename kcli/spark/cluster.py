@@ -1,7 +1,7 @@
-"""A standalone cluster of Spark on this machine: started in the background, found, and ended.
+"""A standalone cluster of Spark on this machine: started in the background, listed, and stopped.
 
-Which processes there are is read from the system, not from files that may be out of date: the
-cluster's are those of Spark that run in its directory.  So are the executors and Python workers of
+The cluster's processes are read from the system, not from files, which may be outdated: they are
+Spark's processes that run in its directory. That includes executors and Python workers of
 applications, which may outlive a worker that was killed.
 """
 
@@ -27,7 +27,7 @@ from kcli.spark.standalone import ClusterPlan, ClusterProcess, Process
 LOOK_AGAIN_S = 0.1
 ANSWER_S = 5.0
 GRACE_S = 10.0
-"""Given to processes to end by themselves, and their executors with them."""
+"""Time for processes to end by themselves, and their executors with them."""
 
 
 def start(
@@ -41,9 +41,9 @@ def start(
     memory: str,
     timeout_s: float,
 ) -> ClusterPlan:
-    """Returns once all workers are with the master.
+    """Start a cluster, and return once all workers have registered with the master.
 
-    Refused or TimeoutError where that does not come to be, and then nothing of it is left running.
+    Raises Refused or TimeoutError if that fails; then no process is left running.
     """
     script, added = installation.script("spark-class")
     os.makedirs(directory, exist_ok=True)
@@ -67,12 +67,12 @@ def start(
 
 
 def stop(directory: str) -> int:
-    """End all processes of the cluster there; how many there were."""
+    """End all processes of the directory's cluster; return their number."""
     ended: set[int] = set()
     for number in (signal.SIGTERM, signal.SIGKILL):
         deadline = time.monotonic() + GRACE_S
         for process in processes(directory):
-            # Executors are ended by their workers, and must not be taken for lost by them.
+            # Workers end their executors, and must not take them for lost.
             if number == signal.SIGKILL or process.role in ("master", "worker"):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process.pid, number)
@@ -87,7 +87,7 @@ def stop(directory: str) -> int:
 
 
 def members(directory: str) -> list[ClusterProcess]:
-    """The master and its workers."""
+    """Return the master and its workers."""
     found = list(processes(directory))
     master = next((process for process in found if process.role == "master"), None)
     told = None
@@ -97,7 +97,7 @@ def members(directory: str) -> list[ClusterProcess]:
 
 
 def processes(directory: str) -> Iterator[Process]:
-    """Those of this user that are Spark's and run in the directory."""
+    """Return this user's Spark processes that run in the directory."""
     inside = os.path.realpath(directory)
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit():
@@ -125,10 +125,10 @@ class _Launch:
         self._environment = os.environ | added | standalone.environment(os.environ, plan.host)
         self._deadline_s = deadline_s
         self._started: dict[str, subprocess.Popen[bytes]] = {}
-        """By the file of what each says."""
+        """Processes by log file."""
 
     def run(self) -> None:
-        """The master first: a worker that does not find it tries again in 10 seconds."""
+        """Start the master first: a worker that does not find it retries only after 10 seconds."""
         plan = self._plan
         self._start("master", plan.master())
         self._await("the master does not respond", lambda told: told.get("status") == "ALIVE")
@@ -142,7 +142,7 @@ class _Launch:
 
     def undo(self) -> None:
         for process in self._started.values():
-            # With all that its script may have under way.
+            # Including the processes that its script may have started.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -176,7 +176,7 @@ class _Launch:
 
 @contextlib.contextmanager
 def _alone(directory: str) -> Iterator[None]:
-    """Two that start at once would both find nothing there."""
+    """Hold the directory's lock: two concurrent starts would both find no cluster."""
     with open(f"{directory}/lock", "w", encoding="utf-8") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -186,7 +186,7 @@ def _alone(directory: str) -> Iterator[None]:
 
 
 def _told(host: str, ui_port: str) -> dict[str, Any] | None:
-    """What the master says of itself; None while it does not answer."""
+    """Return the master's state; None while it does not respond."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(f"http://{host}:{ui_port}/json/", timeout=ANSWER_S) as answer:
@@ -197,19 +197,19 @@ def _told(host: str, ui_port: str) -> dict[str, Any] | None:
 
 
 def _checked(host: str, port: int, option: str) -> int:
-    """The port, or for 0 one that is free; Refused where it cannot be listened on."""
+    """Return the port, or a free one for 0. Raises Refused if it cannot be listened on."""
     try:
         with socket.create_server((host, port)) as listener:
             return int(listener.getsockname()[1])
     except OSError as error:
         why = error.strerror
         if error.errno and not isinstance(error, socket.gaierror):
-            why = os.strerror(error.errno)  # to which some Pythons add what they were at
+            why = os.strerror(error.errno)  # without additions that some Pythons make
         raise Refused(f"cannot listen on {host}:{port} ({why}); choose another {option}") from None
 
 
 def _free_ports(host: str, count: int) -> list[int]:
-    """All different: each is held until the last is found."""
+    """Return free ports, all different: each is held until the last is found."""
     with contextlib.ExitStack() as held:
         return [
             held.enter_context(socket.create_server((host, 0))).getsockname()[1]

@@ -1,13 +1,14 @@
-"""Record batches into columns, by numpy: for where `_columns.c` is not built, which does the same.
+"""Decodes record batches into columns with numpy; used if `_columns.c`, which does the same, is not
+built.
 
 Pure: bytes in, buffers of Arrow out.
 
-A record begins where the one before it ends, so where records begin is found one by one.  All else
-is done for many records at once: the same varint of each, then the next.  Keys and values are
-copied by Arrow: it is shown the whole bytes as one array whose elements are, in turn, what lies
-between the values and the values, and takes every second of them.
+A record begins where the one before it ends, so the starts of records are found one by one. All
+else is done for many records at once: one varint of each, then the next. Keys and values are copied
+by Arrow: all bytes are passed as one array whose elements are alternately a value and the bytes
+between two values; every second element is taken.
 
-The rules are those of `kserver.wire.records`, and so is what is refused.
+The rules are those of `kserver.wire.records`, and so are the errors.
 """
 
 from __future__ import annotations
@@ -25,34 +26,37 @@ from kserver.wire.records import MOST_LENGTH_BYTES
 Ints: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 Bools: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 Buffers: TypeAlias = list[Any]
-"""One column's buffers as Arrow has them: validity, or None where nothing is null; ends; bytes."""
+"""One column's buffers in Arrow's layout: validity, or None if nothing is null; ends; bytes."""
 
 _PAST_END = b"\0" * 16
-"""After the bytes, so that the longest varint may begin at the last, which is found out later."""
+"""Appended to the bytes, so that a varint may begin at the last byte; such overruns are detected
+later.
+"""
 _MOST_VARINT_BYTES = 10
 
 
 class ColumnBatch(NamedTuple):
     body: bytes | memoryview
-    """Its records, decompressed."""
+    """Its decompressed records."""
     records: int
     base_offset: Offset
     last_offset_delta: int
     time: int
-    """In ms: what deltas count from; where `appended`, the time of every record."""
+    """In ms: base of the deltas; if `appended`, the time of every record."""
     appended: bool
 
 
 Columns: TypeAlias = tuple[
     Any, Any, Any, Buffers | None, Buffers | None, tuple[Buffers, Buffers, Buffers] | None
 ]
-"""Buffers of 64-bit integers: where each record starts, over the bytes of all batches, offsets, and
-times in ms.  Then keys, values, and headers as lists without bytes, names and values; None for what
-was not wanted."""
+"""Buffers of 64-bit integers: start of each record in the bytes of all batches, offsets, and times
+in ms. Then keys, values, and headers as lists without bytes, names and values; None for columns
+that were not requested.
+"""
 
 
 def decode(batches: Sequence[ColumnBatch], key: bool, value: bool, headers: bool, /) -> Columns:
-    """ProtocolError where the bytes are not what a batch says of them."""
+    """Decode the batches. Raises ProtocolError if the bytes contradict a batch's header."""
     records = _Records(batches)
     return (
         records.starts,
@@ -65,7 +69,7 @@ def decode(batches: Sequence[ColumnBatch], key: bool, value: bool, headers: bool
 
 
 class _Slots(NamedTuple):
-    """Where the bytes of one field lie in each record; of a null `end` is `start`."""
+    """The position of one field in each record; for null, `end` is `start`."""
 
     start: Ints
     end: Ints
@@ -73,7 +77,7 @@ class _Slots(NamedTuple):
 
 
 def _joined(slots: list[_Slots], order: Ints) -> _Slots:
-    """One after the other, and then in this order."""
+    """Concatenate the slots and sort them in this order."""
     return _Slots(
         np.concatenate([some.start for some in slots])[order],
         np.concatenate([some.end for some in slots])[order],
@@ -82,7 +86,9 @@ def _joined(slots: list[_Slots], order: Ints) -> _Slots:
 
 
 class _Records:
-    """Where everything lies in the bytes of some batches, one entry a record in each array."""
+    """The positions of all fields in the bytes of some batches; each array has an entry per
+    record.
+    """
 
     def __init__(self, batches: Sequence[ColumnBatch]) -> None:
         for batch in batches:
@@ -111,7 +117,9 @@ class _Records:
         self.names, self.header_values = self._headers(at, ends)
 
     def _varints(self, at: Ints) -> tuple[Any, Ints]:
-        """The unsigned varint at each position, and where it ends."""
+        """Decode the unsigned varint at each position; return the values and the positions after
+        them.
+        """
         if len(at) and int(at.max()) > self.size:
             raise ProtocolError("truncated record")
         byte = self.bytes[at]
@@ -130,13 +138,15 @@ class _Records:
         return value, after
 
     def _lengths(self, at: Ints) -> tuple[Ints, Ints]:
-        """The same of zigzag varints that are not negative and have 32 bits at most."""
+        """Decode zigzag varints in the same way. Raises ProtocolError if one is negative or has
+        more than 32 bits.
+        """
         value, after = self._varints(at)
         _check_lengths(value, after - at)
         return (value >> np.uint64(1)).astype(np.int64), after
 
     def _slots(self, at: Ints) -> tuple[_Slots, Ints]:
-        """The bytes that follow their length; -1 for null."""
+        """Return the slots of bytes that follow their length; -1 is null."""
         if len(at) and int(at.max()) > self.size:
             raise ProtocolError("truncated record")
         null = self.bytes[at] == 1
@@ -149,7 +159,7 @@ class _Records:
         return _Slots(after, end, null), end
 
     def _headers(self, at: Ints, ends: Ints) -> tuple[_Slots, _Slots]:
-        """The names and the values of all headers in order."""
+        """Return the names and the values of all headers in order."""
         found: list[tuple[Ints, _Slots, _Slots]] = []
         of = np.flatnonzero(self.header_counts)
         at, left = at[of], self.header_counts[of]
@@ -190,19 +200,19 @@ class _Records:
         appended = np.array([b.appended for b in of], np.bool_)
         signed[np.repeat(appended, self.counts)] = 0
         time: Ints = base + signed
-        # Where both have one sign and the sum has the other, it ran over.
+        # If both have one sign and the sum has the other, it overflowed.
         if np.any((base ^ time) & (signed ^ time) < 0):
             raise ProtocolError("a timestamp of more than 64 bits")
         return time
 
     def binary(self, slots: _Slots) -> Buffers:
-        """The bytes of these slots, which ascend and do not overlap."""
+        """Return the bytes of these slots, which ascend and do not overlap."""
         if not len(slots.start):
             return [None, np.zeros(1, np.int32), b""]
         if slots.null.all():
             none = np.zeros(len(slots.null) + 1, np.int32)
             return [np.zeros(len(none) // 8 + 1, np.uint8), none, b""]
-        # Element 2i is the slot i, element 2i + 1 what lies between it and the next.
+        # Element 2i is slot i, element 2i + 1 the bytes between it and the next.
         at = np.empty(2 * len(slots.start), np.int32)
         at[::2], at[1::2] = slots.start, slots.end
         whole = pa.Array.from_buffers(
@@ -213,7 +223,7 @@ class _Records:
         return whole.take(wanted).buffers()  # type: ignore[no-any-return]
 
     def lists_of_headers(self) -> tuple[Buffers, Buffers, Buffers]:
-        """Null where there are none."""
+        """Return the headers as lists, null for records without any."""
         some = self.header_counts > 0
         valid = None if some.all() else np.packbits(some, bitorder="little")
         ends = np.append(0, np.cumsum(self.header_counts)).astype(np.int32)
@@ -227,11 +237,11 @@ def _check_lengths(value: Any, size: Ints) -> None:
 
 
 def record_starts(data: bytes, sizes: list[int], counts: list[int]) -> list[int]:
-    """The position of each record: batch by batch so many, in so many bytes.  At least as many as
-    the longest varint has follow the last one in `data`.
+    """Return the position of each record: `counts` records in `sizes` bytes of each batch. At least
+    16 bytes have to follow the last batch in `data`.
 
-    ProtocolError where they do not fill a batch exactly.  A length that makes no sense leads to
-    that, or is for the caller to find.
+    Raises ProtocolError unless the records fill each batch exactly. An invalid length leads to
+    that, or is for the caller to detect.
     """
     starts: list[int] = []
     append = starts.append
@@ -239,7 +249,8 @@ def record_starts(data: bytes, sizes: list[int], counts: list[int]) -> list[int]
     try:
         for size, count in zip(sizes, counts, strict=True):
             end += size
-            # Whoever has gone past the end never comes back: that is seen after the last.
+            # A position past the end never returns into the batch, so one check after the last
+            # suffices.
             for _ in range(count):
                 append(at)
                 if (length := data[at]) < 0x80:
@@ -256,7 +267,7 @@ def record_starts(data: bytes, sizes: list[int], counts: list[int]) -> list[int]
 
 
 def _after_long(data: bytes, at: int) -> int:
-    """Where a record ends whose length takes more bytes."""
+    """Return the end of a record whose length takes more bytes."""
     value = shift = 0
     for _ in range(_MOST_VARINT_BYTES):
         byte = data[at]

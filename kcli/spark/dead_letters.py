@@ -1,19 +1,19 @@
-"""Dead letters: what a record says in its headers that could not be read, or written, as it was.
+"""Dead letters: the headers of a record that could not be read, or written.
 
-    k.dlq.reason       why
-    k.dlq.topic        where it was to be written, or was read from
-    k.dlq.partition    and at which place there
-    k.dlq.offset       where it was read
-    k.dlq.timestamp    and its time there, in ms since 1970
+    k.dlq.reason       the reason
+    k.dlq.topic        the topic that it was to be written to, or was read from
+    k.dlq.partition    its partition there
+    k.dlq.offset       its offset, if it was read
+    k.dlq.timestamp    its timestamp there, in ms since 1970
     k.dlq.attempts     how often it was sent back since
-    k.dlq.redriven     of a record that is no letter but a receipt: the place, as 0:17, in the topic
-                       of dead letters of the one that was sent back
+    k.dlq.redriven     of a receipt, which is not a letter: the place, as 0:17, of the letter that
+                       was sent back, in the dead letter topic
 
-Key, value and all other headers are the record's own; values of headers are text.  A record that is
-dead once more gets new ones in the place of the old, but keeps its attempts.  Where the sink had to
-leave out some of a record (letters.py), it says so too.
+Key, value and all other headers are the record's own; values of these headers are text. A record
+that fails again gets new ones in place of the old, but keeps its attempts. If the sink had to omit
+a part of the record (letters.py), headers report that too.
 
-Pure: texts of SQL for frames with a column headers.
+Pure: SQL texts for frames with a column headers.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ CUT = VALUE_LENGTH, KEY_LENGTH, HEADERS_COUNT = (
     f"{PREFIX}key.length",
     f"{PREFIX}headers.count",
 )
-"""The mark of a letter that is not the whole record."""
+"""Headers of a letter that does not have the whole record."""
 MOST_REASON = 500
-"""Characters."""
+"""Maximum length in characters."""
 
 
 def marked_sql(
@@ -42,7 +42,7 @@ def marked_sql(
     timestamp: str = "timestamp",
     headers: str = "headers",
 ) -> str:
-    """The headers of a dead letter, of a record that was read; what is given are expressions."""
+    """Return the headers of a dead letter of a record that was read; arguments are expressions."""
     told = {
         REASON: f"substring({reason}, 1, {MOST_REASON})",
         TOPIC: topic,
@@ -56,14 +56,15 @@ def marked_sql(
 
 
 def said_sql(name: str, headers: str = "headers") -> str:
-    """What a header says, as text; null where there is none."""
+    """Return a header's value as text; null if it is missing."""
     named = f"filter({headers}, h -> h.key = '{name}')"
     return f"CAST(try_element_at({named}, 1).value AS STRING)"
 
 
 def place_sql() -> list[str]:
-    """Where the record of a letter was: topic, partition, offset and timestamp, as columns; null
-    for what is not told, or is none."""
+    """Return the place of a letter's record: topic, partition, offset and timestamp, as columns;
+    null if a header is missing or invalid.
+    """
     return [
         f"{said_sql(TOPIC)} AS topic",
         f"try_cast({said_sql(PARTITION)} AS INT) AS partition",
@@ -73,17 +74,17 @@ def place_sql() -> list[str]:
 
 
 def is_cut_sql(headers: str = "headers") -> str:
-    """Whether a letter is less than the record was."""
+    """Return whether a letter has only a part of the record."""
     return f"coalesce(exists({headers}, h -> h.key IN {CUT}), false)"
 
 
 def sent_back_sql(attempts: str, headers: str = "headers") -> str:
-    """The headers of a dead letter that is sent back: its own, and how often that was."""
+    """Return the headers of a dead letter that is sent back: its own, and its attempts."""
     return f"concat({_kept(headers, 'false')}, array({_header_sql(ATTEMPTS, attempts)}))"
 
 
 def receipt_sql(partition: str, offset: str) -> str:
-    """The headers of the receipt of a letter that lay there."""
+    """Return the headers of the receipt of a letter at this place."""
     place = f"concat({partition}, ':', {offset})"
     return f"array({_header_sql(REDRIVEN, place)})"
 
@@ -93,7 +94,7 @@ def _header_sql(name: str, value: str) -> str:
 
 
 def _kept(headers: str, also: str) -> str:
-    """A record's own headers, and of the others those for which `also` holds."""
+    """Return a record's own headers, and those others for which `also` holds."""
     empty = "CAST(array() AS array<struct<key:string,value:binary>>)"
     own = f"NOT startswith(h.key, '{PREFIX}')"
     return f"filter(coalesce({headers}, {empty}), h -> {own} OR {also})"

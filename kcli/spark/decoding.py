@@ -1,9 +1,9 @@
-"""Decoding: record batches as they lie in a log, into columns of Arrow.
+"""Decodes record batches, as they are in a log, into columns of Arrow.
 
 Pure: bytes in, columns out.
 
-The bytes of records are read by `_columns.c` where it is built, by `columns` with numpy otherwise;
-here is what is decided once for each batch.
+The records' bytes are decoded by `_columns.c` if it is built, otherwise by `columns` with numpy;
+this module makes the decisions per batch.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ except ImportError:
     from kcli.spark.columns import decode
 
 ARROW_BYTES = 2 << 20
-"""So many bytes of records make one Arrow batch: Spark takes batches of 1 to 4 MB fastest."""
+"""Bytes of records in an Arrow batch: Spark is fastest with batches of 1 to 4 MB."""
 
 HEADERS = pa.list_(
     pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -51,13 +51,13 @@ TYPES: dict[str, pa.DataType] = {
     "timestampType": pa.int32(),
     "headers": HEADERS,
 }
-"""Every column that there is, as Spark has it in Arrow."""
+"""Every available column, with Spark's type in Arrow."""
 
 _MOST_MS = ((1 << 63) - 1) // 1000
 
 
 class AbortedRange(NamedTuple):
-    """A transaction that was aborted: its producer's records from `first_offset` to the marker."""
+    """An aborted transaction: its producer's records from `first_offset` to the marker."""
 
     first_offset: Offset
     producer_id: ProducerId
@@ -70,8 +70,8 @@ def visible(
     *,
     check_crcs: bool = True,
 ) -> Iterator[RecordBatch]:
-    """Those batches of a fetch whose records are for the reader: none with control records, none of
-    an aborted transaction.  KafkaError for a wrong checksum.
+    """Return the batches of a fetch whose records are visible: without control batches and aborted
+    transactions. Raises KafkaError if a checksum is wrong.
     """
     waiting = sorted(aborted, reverse=True)
     aborting: set[ProducerId] = set()
@@ -105,10 +105,10 @@ def arrow_batches(
     *,
     most_bytes: int = ARROW_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """The records from `start` on before `end`, with these columns of TYPES in this order.
+    """Return the records from `start` on before `end`, with these columns of TYPES in this order.
 
-    ProtocolError where the bytes are not what a batch's header says, KafkaError where they cannot
-    be decompressed.
+    Raises ProtocolError if the bytes contradict a batch's header, KafkaError if they cannot be
+    decompressed.
     """
     parts: list[ColumnBatch] = []
     size = 0
@@ -125,7 +125,7 @@ def arrow_batches(
 
 
 def _part(of: RecordBatch) -> ColumnBatch:
-    """Its records, and what its header says of them, as far as that can be so."""
+    """Return a batch's records and the fields of its header, after a check."""
     attributes, count, last_delta = of.attributes, of.count, of.last_offset_delta
     body = of.unfolded() if attributes & COMPRESSION_MASK else of.buffer[HEADER_SIZE:]
     if not 0 <= count <= len(body) // MIN_RECORD_BYTES or (body and not count):
@@ -179,11 +179,11 @@ def _decoded(
     if arrays:
         whole = pa.RecordBatch.from_arrays(arrays, schema=_schema(columns))
     else:
-        # Nothing but how many there are.
+        # Without columns only the number of rows counts.
         whole = pa.RecordBatch.from_struct_array(_array(pa.struct([]), last - first, [None]))
     at = first
     while at < last:
-        # As many as fill one, and one at least; what would be left of less than half goes along.
+        # As many as fill one batch, and at least one; a rest of less than half is added to it.
         full = starts[at] + most_bytes
         if size - full < most_bytes // 2:
             full = size
@@ -203,7 +203,7 @@ def _array(type_: pa.DataType, count: int, buffers: Buffers | None) -> pa.Array:
 
 
 def _timestamps(ms: Any, first: int, last: int) -> pa.Array:
-    """The times of these rows: one that is too far away matters only where it is asked for.
+    """Return the times of these rows; times out of range matter only if the column is requested.
 
     Arrow's own cast would load its compute functions, which takes longer than to read many rows.
     """
@@ -214,7 +214,7 @@ def _timestamps(ms: Any, first: int, last: int) -> pa.Array:
 
 
 def _timestamp_types(parts: Sequence[ColumnBatch]) -> pa.Array:
-    """One for each record, of batches that are nearly always of one type."""
+    """Return a type for each record, of batches that nearly always have the same one."""
     kinds = [
         (appended, sum(part.records for part in some))
         for appended, some in groupby(parts, lambda part: part.appended)
@@ -226,7 +226,7 @@ def _timestamp_types(parts: Sequence[ColumnBatch]) -> pa.Array:
 
 
 def _headers(count: int, buffers: tuple[Buffers, Buffers, Buffers] | None) -> pa.Array:
-    """A list for each record, null where it has no headers: so Spark's own source has it."""
+    """Return a list for each record, null if it has no headers, as in Spark's own source."""
     assert buffers is not None
     lists, names, values = buffers
     of = memoryview(names[1]).nbytes // 4 - 1
@@ -234,7 +234,7 @@ def _headers(count: int, buffers: tuple[Buffers, Buffers, Buffers] | None) -> pa
     try:
         keys = keys.cast(pa.string())
     except pa.ArrowInvalid:
-        # As Java's clients do with names that are not UTF-8.
+        # Like Java's clients, replace invalid UTF-8 in names.
         keys = pa.array([key.as_py().decode(errors="replace") for key in keys], pa.string())
     structs = pa.StructArray.from_arrays(
         [keys, _array(pa.binary(), of, values)], fields=list(HEADERS.value_type)

@@ -1,17 +1,17 @@
-"""Encoding: columns of Arrow into the batches of a topic's partitions, many rows a step.
+"""Encodes columns of Arrow into the batches of a topic's partitions, many rows a step.
 
 Pure: no I/O.
 
-    partitions_of     which partition each row's key belongs to, as the producer's own partitioner
-    Encoding          the bytes of every row, cut into batches
+    partitions_of     the partition of each row's key, as the producer's own partitioner
+    encoded           the bytes of every row, in batches
 
-A record is a run of variable-length numbers between the row's own bytes.  All rows' numbers are
-made by numpy, as columns of bytes next to each other, and Arrow joins them with keys and values, so
-that the joined column's buffer holds the records one after the other:
+A record is a sequence of varints between the row's own bytes. The varints of all rows are made by
+numpy, as columns of bytes next to each other, and Arrow joins them with keys and values, so that
+the joined column's buffer has the records one after the other:
 
     length attributes time offset key-length | key | value-length | value | headers
 
-The order of rows within a partition stays.
+The order of rows within a partition is kept.
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ Numbers = npt.NDArray[np.int64]
 Marks = npt.NDArray[np.bool_]
 
 MOST_RECORDS = 1 << 20
-"""The most of a batch, in which an offset's delta takes three bytes at most."""
+"""Maximum of a batch, so that an offset's delta takes three bytes at most."""
 _SEED, _MULTIPLIER = 0x9747B28C, 0x5BD1E995
 
 
 class Columns(NamedTuple):
-    """The columns of rows that are to be written to one topic; keys, values and headers binary,
-    headers as a record has them.  `times`: ms, of each row."""
+    """The columns of rows for one topic: keys, values and headers binary, headers encoded as in a
+    record. `times`: ms, of each row.
+    """
 
     value: pa.BinaryArray
     key: pa.BinaryArray | None
@@ -51,7 +52,7 @@ class Columns(NamedTuple):
 
     @property
     def sizes(self) -> Numbers:
-        """The size of each record, at most."""
+        """Upper bound of the size of each record."""
         varying = _lengths(self.value) + 30
         for column in (self.key, self.headers):
             if column is not None:
@@ -65,7 +66,7 @@ class EncodedBatch(NamedTuple):
 
 
 def encoded(columns: Columns, partitions: Numbers, batch_size: int) -> Iterator[EncodedBatch]:
-    """Each row in its partition, in batches of at most `batch_size` bytes or of one row."""
+    """Encode rows into batches of their partitions, of at most `batch_size` bytes or one row."""
     order = np.argsort(partitions, kind="stable")
     if not np.array_equal(order, np.arange(len(order))):
         columns, partitions = columns.take(order), partitions[order]
@@ -84,7 +85,7 @@ def encoded(columns: Columns, partitions: Numbers, batch_size: int) -> Iterator[
 
 
 def _cut(sizes: Numbers, partitions: Numbers, room: int) -> Numbers:
-    """Where batches begin."""
+    """Return the first row of each batch."""
     ends = np.cumsum(sizes)
     borders = [*(np.flatnonzero(np.diff(partitions)) + 1).tolist(), len(partitions)]
     starts = []
@@ -99,7 +100,7 @@ def _cut(sizes: Numbers, partitions: Numbers, room: int) -> Numbers:
 
 
 def _bodies(columns: Columns, starts: Numbers, ends: Numbers) -> tuple[pa.Buffer, Numbers]:
-    """All records one after the other, and where each begins."""
+    """Return all records one after the other, and where each batch begins."""
     counts = ends - starts
     deltas = np.arange(int(ends[-1])) - np.repeat(starts, counts)
     times = columns.times - np.repeat(columns.times[starts], counts)
@@ -121,7 +122,9 @@ def _bodies(columns: Columns, starts: Numbers, ends: Numbers) -> tuple[pa.Buffer
 
 
 def headers_of(column: pa.ListArray) -> pa.BinaryArray:
-    """The headers of each row: how many, and each one's name and value.  Names are not null."""
+    """Encode the headers of each row: their number, and each one's name and value. Names are not
+    null.
+    """
     counts = pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
     flat = column.flatten()
     names, values = (flat.field(name).cast(pa.binary()) for name in ("key", "value"))
@@ -183,7 +186,7 @@ def _varints(numbers: Numbers) -> _Part:
 
 
 def _packed(parts: list[_Part]) -> pa.BinaryArray:
-    """The parts of each row as one binary value."""
+    """Join the parts of each row into one binary value."""
     table = np.concatenate([part.bytes for part in parts], axis=1)
     if table.shape[1] == sum(int(p.lengths.min(initial=9)) for p in parts):
         data = table.reshape(-1)
@@ -202,13 +205,13 @@ def _packed(parts: list[_Part]) -> pa.BinaryArray:
 
 
 def partitions_of(keys: pa.BinaryArray, partitions: int) -> Numbers:
-    """Where keys go (partitioner.partition_for_key); of null whatever."""
+    """Return the partitions of keys (partitioner.partition_for_key); for null, any."""
     return (_murmur2(keys) & np.uint32(0x7FFFFFFF)).astype(np.int64) % partitions
 
 
 def _murmur2(keys: pa.BinaryArray) -> npt.NDArray[np.uint32]:
     offsets, lengths = _offsets(keys)[:-1], _lengths(keys)
-    # Behind the last key there is something to read as part of a word.
+    # Append bytes, so that a word at the end of the last key can be read.
     data = np.frombuffer(keys.buffers()[2] or b"", np.uint8)
     data = np.append(data, np.zeros(4, np.uint8))
     words = np.ndarray((len(data) - 3,), "<u4", data, strides=(1,))
@@ -216,7 +219,7 @@ def _murmur2(keys: pa.BinaryArray) -> npt.NDArray[np.uint32]:
     hashes = np.uint32(_SEED) ^ lengths.astype(np.uint32)
     whole = lengths // 4
     with np.errstate(over="ignore"):
-        # Only the keys that have a word left are looked at: one long key costs its own length.
+        # Process only keys with words left: one long key costs only its own length.
         rows, n = np.flatnonzero(whole), 0
         while len(rows):
             k = words[offsets[rows] + 4 * n] * multiplier

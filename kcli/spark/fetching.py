@@ -1,7 +1,7 @@
-"""Fetching: ranges of offsets out of the leaders of their partitions, as one task reads them.
+"""Fetches a task's ranges of offsets from the leaders of their partitions.
 
-While an answer is decoded the next is on its way.  A leader that moves is followed; what is not
-there any more is DataLost, or passed over where failOnDataLoss is false.
+The next response is requested while the last one is decoded. A leader that moves is followed.
+Records that no longer exist raise DataLost, or are skipped if failOnDataLoss is false.
 """
 
 from __future__ import annotations
@@ -34,11 +34,10 @@ from kserver.wire import versions
 from kserver.wire.batch import RecordBatch, batches
 
 FETCH_BYTES = 4 << 20
-"""What one fetch asks for unless kafka.max.partition.fetch.bytes is set."""
+"""Bytes of one fetch unless kafka.max.partition.fetch.bytes is set."""
 _NO_SESSION = 0
 _LARGEST_BATCH_BYTES = 1 << 27
-"""An answer holds one batch at least, however large: so much beyond what was asked for is
-believed."""
+"""A response holds at least one batch, however large: it may exceed the requested size by this."""
 _GONE = frozenset(
     {
         ErrorCode.unknown_topic_or_partition,
@@ -53,7 +52,7 @@ _logger = logging.getLogger(__name__)
 def read_ranges(
     options: ReadOptions, wanted: Sequence[KafkaOffsetRange], columns: Sequence[str]
 ) -> Iterator[tuple[KafkaOffsetRange, pa.RecordBatch]]:
-    """Their records, with these columns."""
+    """Yield the records of the ranges, with these columns."""
     with Blocking(Fetch, options, wanted) as fetch:
         while (found := fetch.next()) is not None:
             shown = visible(
@@ -66,8 +65,8 @@ def read_ranges(
 
 
 class Fetched(NamedTuple):
-    """The batches of one answer in order: what is wanted of them begins at `start`, within the
-    first, and the last may reach over the range.
+    """The batches of one response in order. The wanted records begin at `start`, within the first
+    batch; the last batch may exceed the range.
     """
 
     range: KafkaOffsetRange
@@ -103,15 +102,15 @@ class Fetch:
     ) -> None:
         if self._ahead is not None:
             self._ahead.cancel()
-            # What it failed with matters to nobody any more.
+            # Ignore its error: its result is not needed any more.
             await asyncio.gather(self._ahead, return_exceptions=True)
         await self._cluster.close()
 
     async def next(self) -> Fetched | None:
-        """The next answer, while one more is asked for; None at the end of the last range.
+        """Return the next response, while one more is requested; None at the end of the last range.
 
-        DataLost, KafkaError, ProtocolError, ClusterUnreachable or TimedOut (default.api.timeout.ms
-        without any progress).
+        Raises DataLost, KafkaError, ProtocolError, ClusterUnreachable or TimedOut
+        (default.api.timeout.ms without any progress).
         """
         assert self._ahead is not None
         found = await self._ahead
@@ -150,18 +149,18 @@ class RangeFetch:
         self._unknown_since_s: float | None = None
 
     async def fetch(self) -> Fetched | None:
-        """The next answer, or None at the end."""
+        """Return the next response, or None at the end."""
         deadline = self._cluster.deadline(self._config.default_api_timeout_ms)
         try:
             return await self._cluster.retry("fetch", deadline, self._attempt)
         except KafkaError as error:
-            # To the deadline: the log ends before the range does.
+            # After the deadline: the log ends before the range does.
             if error.code != ErrorCode.offset_not_available:
                 raise
             return self._lost(str(error))
 
     def _unknown(self) -> Fetched | None:
-        """A broker says that what is read is not there: it is asked again for GONE_AFTER_S."""
+        """Handle a broker's error that the partition is unknown: retry for GONE_AFTER_S."""
         partition, now = self._wanted.partition, asyncio.get_running_loop().time()
         self._unknown_since_s = self._unknown_since_s or now
         if now - self._unknown_since_s > GONE_AFTER_S:
@@ -170,7 +169,7 @@ class RangeFetch:
         raise KafkaError(ErrorCode.unknown_topic_or_partition, f"{partition}")
 
     def _lost(self, what: str) -> Fetched | None:
-        """The range ends here, if that is all right."""
+        """End the range after data loss. Raises DataLost unless failOnDataLoss is false."""
         if self._fails:
             raise DataLost(what)
         _logger.warning("%s: skipping these records", what)
@@ -178,7 +177,9 @@ class RangeFetch:
         return None
 
     async def _attempt(self) -> Fetched | None:
-        """One fetch, or None at the end; a retriable KafkaError or OSError to be tried again."""
+        """Fetch once; return None at the end. A retriable KafkaError or OSError is to be
+        retried.
+        """
         partition, wanted = self._wanted.partition, self._wanted
         if self._position >= wanted.end:
             return None
@@ -199,21 +200,21 @@ class RangeFetch:
         if known.leader is None:
             self._stale = True
             raise KafkaError(ErrorCode.leader_not_available, f"{partition} has no leader")
-        # Whatever comes instead of an answer, the leader may have moved.
+        # The leader may have moved, unless a response arrives.
         self._stale = True
         p = await self._ask(known.leader, known.leader_epoch, topic.id)
         if p.error_code == ErrorCode.offset_out_of_range:
             return await self._out_of_range()
         if p.error_code != ErrorCode.none:
             if p.error_code in _GONE:
-                # Metadata will tell whether it is.
+                # A metadata refresh decides whether it is unknown.
                 raise KafkaError(ErrorCode.unknown_topic_or_partition, f"{partition}")
             raise KafkaError(p.error_code, f"fetching {partition}")
         self._stale, self._unknown_since_s = False, None
         return self._taken(p)
 
     async def _ask(self, leader: int, leader_epoch: int, topic_id: UUID | None) -> Any:
-        """What the leader answers about the partition."""
+        """Fetch from the leader and return the partition's response."""
         name, number = self._wanted.partition
         peer = await self._cluster.peer(leader)
         version = peer.version(FETCH, FETCH_BY_TOPIC_ID - 1 if topic_id is None else ANY_VERSION)
@@ -256,7 +257,7 @@ class RangeFetch:
                 raise ProtocolError(
                     f"the fetch response for {partition} contains no complete batch"
                 )
-            # Nothing here yet.  A new leader may not know how far the log is committed.
+            # No records yet. A new leader may not know the high watermark.
             raise KafkaError(
                 ErrorCode.offset_not_available,
                 f"partition {partition} has no records from offset {self._position} on, but"
@@ -276,7 +277,7 @@ class RangeFetch:
         return Fetched(self._wanted, start, found, aborted)
 
     async def _out_of_range(self) -> Fetched | None:
-        """Go on where the log begins now, if what was before may be passed over."""
+        """Continue at the log start offset, if the records before it may be skipped."""
         partition = self._wanted.partition
         deadline = self._cluster.deadline(self._config.default_api_timeout_ms)
         listed = (await list_offsets(self._cluster, {partition: EARLIEST}, deadline))[partition]

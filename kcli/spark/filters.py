@@ -1,14 +1,14 @@
-"""Filters: what of the logs a query's own conditions leave to read.
+"""Filters: a query's own conditions as bounds of a read.
 
 Pure: filters in, bounds out.
 
-    topic, partition    every comparison: others are not read at all
-    offset              =, <, <=, >, >=, and of IN what lies between its least and its greatest
-    timestamp           =, >, >=, and IN: nothing before the first record that is as late.  Times
-                        need not ascend, so older ones may follow it, and nothing says where a log
-                        holds no record any more that is early enough
+    topic, partition    every comparison: other partitions are not read at all
+    offset              =, <, <=, >, >=, and for IN the range from its least to its greatest
+    timestamp           =, >, >=, and IN: nothing before the first record late enough.  Times
+                        need not ascend, so older ones may follow it, and no offset is known after
+                        which all records are too late
 
-What is not answered for by reading less is left to Spark, which looks at each row again.
+Conditions that a smaller read does not answer fully are left to Spark, which checks each row again.
 """
 
 from __future__ import annotations
@@ -59,8 +59,9 @@ _COMPARISONS: dict[type[Filter], Callable[[Any, Any], bool]] = {
 
 @dataclass(frozen=True)
 class Bounds:
-    """What there is to read: `conditions` on topic and partition, offsets from `start` on before
-    `end`, and those from the first record that is no older than `since_ms`."""
+    """Bounds of a read: `conditions` on topic and partition, offsets from `start` on before `end`,
+    and records from the first that is not older than `since_ms`.
+    """
 
     conditions: tuple[Filter, ...] = ()
     start: Offset = 0
@@ -68,20 +69,20 @@ class Bounds:
     since_ms: int | None = None
 
     def take(self, partition: TopicPartition) -> bool:
-        """Whether there may be anything of it."""
+        """Whether the partition may have any wanted records."""
         values = partition._asdict()
         return self.start < self.end and all(
             _holds(condition, values) for condition in self.conditions
         )
 
     def cut(self, start: Offset, end: Offset) -> tuple[Offset, Offset]:
-        """What is within these bounds of such a range; it may be nothing, never less."""
+        """Return the part of a range within these bounds; it may be empty."""
         start = min(max(start, self.start), end)
         return start, max(min(end, self.end), start)
 
 
 def bounds_of(filters: Iterable[Filter]) -> tuple[Bounds, list[Filter]]:
-    """The bounds of filters that all have to hold, and those that Spark still has to ask."""
+    """Return the bounds of filters that all have to hold, and the filters left to Spark."""
     bounds, left = Bounds(), []
     for one in filters:
         bounds, is_answered = _with(bounds, one)
@@ -91,7 +92,7 @@ def bounds_of(filters: Iterable[Filter]) -> tuple[Bounds, list[Filter]]:
 
 
 def _with(bounds: Bounds, one: Filter) -> tuple[Bounds, bool]:
-    """Narrower by one filter, and whether that is all it says."""
+    """Return the bounds narrowed by one filter, and whether they answer it fully."""
     negated = isinstance(one, Not)
     plain = one.child if isinstance(one, Not) else one
     column, *nested = getattr(plain, "attribute", ("",))
@@ -115,13 +116,13 @@ _NOTHING = Bounds(end=0)
 
 
 def _is_understood(plain: Filter, kind: type) -> bool:
-    """Whether it compares with values of this kind and nothing else: null has rules of its own."""
+    """Whether the filter compares only with values of this type; null has rules of its own."""
     if type(plain) not in _COMPARISONS:
         return False
     value = plain.value  # type: ignore[attr-defined]
     values = value if isinstance(plain, In) else (value,)
     return bool(values) and all(
-        # A time without a zone is one of another type.
+        # A time without a zone has another type.
         type(each) is kind and getattr(each, "tzinfo", _EPOCH.tzinfo) is not None
         for each in values
     )
@@ -164,7 +165,7 @@ def _since(bounds: Bounds, plain: Any) -> Bounds:
             ms = -(-min(map(_micros, times)) // 1000)
         case _:
             return bounds
-    # A log is asked for times from 0 on: what is below stands for something else.
+    # Times in ListOffsets begin at 0: negative ones have special meanings.
     return bounds if ms < 0 else replace(bounds, since_ms=max(bounds.since_ms or 0, ms))
 
 

@@ -1,9 +1,9 @@
-"""Fitting: what was parsed out of a value, put into the type that a schema has for it, or why not.
+"""Fitting: converts parsed values into a schema's types, or returns the reason why not.
 
 Pure: values in, values out.
 
-What is parsed is Python's: None, bool, int, float, str, bytes, list, and Pairs for a map.  A
-format brings its leaves: what becomes of each type that has no parts.
+Parsed values are Python's: None, bool, int, float, str, bytes, list, and Pairs for a map. A format
+provides its leaves: the conversions into types that have no parts.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from kserver.errors import ConfigError
 MOST_REASON = 300
 """Characters of a reason."""
 FEWEST_AT_ONCE, ONE_BY_ONE = 128, 256
-"""To take any number at once takes as long as 50 one by one: where few of them would be taken, so
-many are looked at before it is tried again."""
+"""Decoding many values at once takes as long as 50 one by one. If few are accepted at once,
+ONE_BY_ONE are decoded singly before it is tried again.
+"""
 
 
 class Pairs(list[tuple[Any, Any]]):
-    """A map as it stood in the value: any keys, in order, some perhaps twice."""
+    """A map as in the value: keys of any type, in order, perhaps with duplicates."""
 
 
 class Misfit(Exception):
-    """Why a value is not one of the schema, and in which field."""
+    """The reason why a value does not match the schema, and the field."""
 
     def __init__(self, why: str, *path: str) -> None:
         super().__init__(why)
@@ -43,20 +44,20 @@ class Misfit(Exception):
 
 
 class Decoded(NamedTuple):
-    """A column: of each value its data, or null and the reason; null of null without a reason."""
+    """A column: for each value its data, or null and the reason; null without a reason for null."""
 
     data: pa.Array
     reasons: pa.Array
 
 
 Fit: TypeAlias = Callable[[Any], Any]
-"""What Arrow makes one element of a column of; raises Misfit."""
+"""Returns the element of an Arrow column; raises Misfit."""
 Leaves: TypeAlias = Callable[[pa.DataType], Fit | None]
-"""None for a type that the format does not have."""
+"""Returns None for a type that the format does not have."""
 
 
 class Odd(Exception):
-    """There is something among many values that is to be looked at more closely."""
+    """One of many values needs a closer look."""
 
 
 def decode(
@@ -66,9 +67,9 @@ def decode(
     leaves: Leaves,
     at_once: Callable[[pa.Array], pa.Array | None] | None,
 ) -> Decoded:
-    """By `at_once`, which takes many values if it finds nothing odd about any of them, and else
-    gives None; what it does not take is handed to it in smaller parts, few values one by one.
-    ConfigError for a type that the format does not have.
+    """Decode with `at_once`, which returns None if it finds anything odd about the values; then
+    they are decoded in smaller parts, and few values one by one. Raises ConfigError if the format
+    does not have a type.
     """
     fit = fit_of(kind, leaves)
     found: list[Decoded] = []
@@ -92,7 +93,7 @@ def decode(
 
 
 def decode_each(values: Iterable[bytes | None], kind: pa.DataType, parse: Fit, fit: Fit) -> Decoded:
-    """One after the other: what each format does with whatever it has no faster way for."""
+    """Decode values one by one: the fallback of every format."""
     data: list[Any] = []
     reasons: list[str | None] = []
     for value in values:
@@ -110,13 +111,14 @@ def decode_each(values: Iterable[bytes | None], kind: pa.DataType, parse: Fit, f
 
 
 def fit_of(kind: pa.DataType, leaves: Leaves) -> Fit:
-    """What puts a whole value into this type; null does not fit there.  ConfigError for a type that
-    the format does not have."""
+    """Return the conversion of whole values into this type, in which null is an error. Raises
+    ConfigError if the format does not have a type.
+    """
     return _required(_fit(kind, leaves, ""))
 
 
 def _fit(kind: pa.DataType, leaves: Leaves, where: str) -> Fit:
-    # A variant is a struct to Arrow, and only Spark can make one.
+    # A variant is a struct to Arrow, and only Spark can create one.
     is_struct = pa.types.is_struct(kind)
     is_variant = is_struct and any(b"variant" in (field.metadata or ()) for field in kind)
     if is_struct and not is_variant:
@@ -225,14 +227,14 @@ def misfit(found: Any, expected: str) -> Misfit:
 
 
 def leaf_of_all(kind: pa.DataType) -> Fit | None:
-    """The fit of types that every format has the same of."""
+    """Return the conversions that all formats share."""
     if pa.types.is_signed_integer(kind):
         return integer(kind)
     return boolean if pa.types.is_boolean(kind) else None
 
 
 def sound(text: str) -> str:
-    """A string that is one in UTF-8 as well."""
+    """Return the string; raises Misfit if it cannot be encoded in UTF-8."""
     if not text.isascii():
         try:
             text.encode()
@@ -242,7 +244,7 @@ def sound(text: str) -> str:
 
 
 def integer(kind: pa.DataType) -> Fit:
-    """The leaf of integers: one that has as many bits at most."""
+    """Return the conversion of integers, which have to fit the type's bits."""
     most = (1 << (kind.bit_width - 1)) - 1
     least = -most - 1
 

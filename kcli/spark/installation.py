@@ -1,6 +1,6 @@
-"""Where Spark is: the scripts of the PySpark of this environment, and what they need beside ours.
+"""Finds the scripts of this environment's PySpark, and the environment variables they need.
 
-It does not import PySpark, which costs more than most commands take.
+It does not import PySpark, which takes longer than most commands.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ EXTRA = "install k-kafka with the extra spark: pip install 'k-kafka[spark]'"
 
 
 def script(name: str) -> tuple[str, dict[str, str]]:
-    """The path of one of Spark's scripts, and what its environment needs beside ours; Refused where
-    Spark cannot run."""
+    """Return the path of one of Spark's scripts, and additional environment variables. Raises
+    Refused if Spark cannot run.
+    """
     found = {}
     for package in ("pyspark", "pyarrow", "numpy"):
         if (spec := importlib.util.find_spec(package)) is None:
@@ -37,8 +38,10 @@ def script(name: str) -> tuple[str, dict[str, str]]:
 
 
 def quiet_java() -> dict[str, str]:
-    """What has Spark's scripts start a Java that does not warn of how Spark starts it."""
-    if os.environ.get("JAVA_HOME") == QUIET_JAVA:  # a job has started us
+    """Return variables that make Spark's scripts start a Java without warnings about how Spark
+    starts it.
+    """
+    if os.environ.get("JAVA_HOME") == QUIET_JAVA:  # a job has started this process
         return {}
     return {"K_JAVA": _java(), "JAVA_HOME": QUIET_JAVA}
 
@@ -55,7 +58,7 @@ def _java() -> str:
 
 
 def sources() -> str | None:
-    """The directory of this package, where a Python that has PySpark does not find it by that."""
+    """Return this package's directory, unless a Python with PySpark finds it by itself."""
     spec = importlib.util.find_spec("pyspark")
     return None if spec is None else _beside(os.path.dirname(str(spec.origin)))
 

@@ -1,37 +1,36 @@
-"""Values in JSON, into columns of Arrow.
+"""Decodes values in JSON into columns of Arrow.
 
 Pure: bytes in, columns out.
 
-    a schema's type                 takes
-    tinyint, smallint, int, bigint  a number without fraction or exponent, as many bits at most
+    a schema's type                 accepts
+    tinyint, smallint, int, bigint  a number without fraction or exponent that fits the type
     float, double                   a number; NaN, Infinity, -Infinity, also as strings
     decimal(P,S)                    a number, or a string that is one; rounded to S digits
     boolean                         true, false
-    string                          a string; of anything else its JSON
+    string                          a string; any other value as its JSON
     binary                          a string in base64
     date                            "2020-01-31"
     timestamp                       "2020-01-31T23:59:59.123456Z" or with +01:00; a blank for T; UTC
-                                    where no zone is named; an integer is seconds since 1970
+                                    without a zone; an integer is seconds since 1970
     timestamp_ntz                   the same without a zone
     array<T>                        an array
     map<string,V>                   an object
-    struct<...>                     an object; fields not in the schema are passed over, and those
-                                    that are not there are null
+    struct<...>                     an object; fields not in the schema are ignored, missing fields
+                                    are null
 
-null is null everywhere, but not as a whole value, nor where the schema says NOT NULL.
+null is null everywhere, but not as a whole value, nor where the schema has NOT NULL.
 
-Spark's own from_json takes nearly the same, but cannot stand here, since it is not as exact.  With
-a column for corrupt records it still takes {"id":1}{"id":2} for the first object, puts marks where
-bytes are not UTF-8 or a surrogate lacks its pair, makes the string 1.5 of 1.50 and a plain null of
-an empty value; a value that does not fit it keeps by half, and it never tells why.  A million
-values of 200 bytes took it 1.7 s on two cores and this 1.8 s; where 1 % are bad 1.3 and 7.2 s, and
-with a map in the schema, which is read one by one, 1.3 and 6.6 s.
+Spark's own from_json accepts nearly the same, but is not exact enough. Even with a column for
+corrupt records it accepts {"id":1}{"id":2} as the first object, replaces invalid UTF-8 and single
+surrogates, converts 1.50 to the string 1.5, and an empty value to null. It keeps a part of a value
+that does not fit, and never reports a reason. A million values of 200 bytes took it 1.7 s on two
+cores and this decoder 1.8 s; with 1 % invalid values 1.3 and 7.2 s; with a map in the schema, which
+is decoded one by one, 1.3 and 6.6 s.
 
-Where a schema has neither maps nor binary, Arrow's own reader is asked first, for all values at
-once, times and dates as strings.  Each value is the field "r" of a line.  None can reach into the
-next line, as no line break stands in a string, nor be two fields, which Arrow refuses, nor be two
-lines, as these are counted.  What it does not take is looked at in smaller parts, and few one by
-one.
+If a schema has neither maps nor binary, Arrow's reader is tried first, for all values at once, with
+times and dates as strings. Each value is the field "r" of a line. No value can extend into the next
+line, as strings have no line breaks, nor be two fields, which Arrow refuses, nor be two lines, as
+lines are counted. Values that it does not accept are decoded in smaller parts, and few one by one.
 """
 
 from __future__ import annotations
@@ -60,14 +59,14 @@ from kcli.spark.fitting import (
 )
 
 _MOST_BYTES = 1 << 30
-"""What Arrow's reader is given at once."""
+"""Maximum bytes for Arrow's reader at once."""
 _NOT_FINITE = {"NaN", "Infinity", "-Infinity", "+INF", "INF", "-INF", "+Infinity"}
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _TIME = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?"
     r"(Z|[+-][0-9]{2}:[0-9]{2})?"
 )
-# What Arrow makes the same of; the year 0 is none to Python.
+# The years that Arrow decodes equally; Python does not have the year 0.
 _YEAR = "([1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"
 _PLAIN_DATE = f"^{_YEAR}-[0-9]{{2}}-[0-9]{{2}}"
 _PLAIN_TIME = f"{_PLAIN_DATE}[T ][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}([.][0-9]+)?"
@@ -76,13 +75,15 @@ _INT64 = range(-(1 << 63), 1 << 63)
 
 
 class _Real(float):
-    """A number with a fraction or an exponent, and how it was written."""
+    """A number with a fraction or an exponent, and its text."""
 
     text: str
 
 
 def decode_json(values: pa.Array, kind: pa.DataType) -> Decoded:
-    """One value of this type for each binary value; ConfigError for a type that JSON has not."""
+    """Decode one value of this type from each binary value. Raises ConfigError if JSON does not
+    have the type.
+    """
     read_as = _read_as(kind)
 
     def at_once(part: pa.Array) -> pa.Array | None:
@@ -92,8 +93,9 @@ def decode_json(values: pa.Array, kind: pa.DataType) -> Decoded:
 
 
 def _read_as(kind: pa.DataType) -> pa.DataType | None:
-    """What Arrow's reader is to make of a type; None where it cannot be brought to make the same of
-    it as `parse` and `leaf`."""
+    """Return the type for Arrow's reader; None if it cannot give the same results as `parse` and
+    `leaf`.
+    """
     if pa.types.is_struct(kind):
         parts = [(field.name, _read_as(field.type)) for field in kind]
         is_plain = parts and all(part is not None for _, part in parts)
@@ -106,13 +108,13 @@ def _read_as(kind: pa.DataType) -> pa.DataType | None:
     if pa.types.is_floating(kind):
         return pa.float64()
     if pa.types.is_decimal(kind):
-        # It does not see where there is no room for what is no longer than that.
+        # It does not detect an overflow of longer decimals.
         return pa.decimal128(38, kind.scale) if kind.precision < 30 else None
     return None if pa.types.is_map(kind) or pa.types.is_binary(kind) else kind
 
 
 def _at_once(values: pa.Array, read_as: pa.DataType, kind: pa.DataType) -> pa.Array | None:
-    """None where any is not what it should be, as far as Arrow can tell."""
+    """Decode all values with Arrow; return None if any is invalid as far as Arrow can tell."""
     if not 0 < values.nbytes <= _MOST_BYTES:
         return None
     try:
@@ -128,18 +130,18 @@ def _at_once(values: pa.Array, read_as: pa.DataType, kind: pa.DataType) -> pa.Ar
         if len(read) != len(values):
             return None
         found = pa.concat_arrays(read["r"].chunks)
-        # A null in JSON is no value.
+        # A null in JSON is not a value.
         return _as(found, kind) if found.null_count == values.null_count else None
     except (pa.ArrowInvalid, Odd):
         return None
 
 
 def _as(found: pa.Array, kind: pa.DataType) -> pa.Array:
-    """What was read as the type that it should have."""
+    """Convert columns of Arrow's reader to the wanted type."""
     if pa.types.is_struct(kind):
         parts = []
         for field, part in zip(kind, found.flatten(), strict=True):
-            # Where the whole is null the part may be, but that is looked at more closely.
+            # If the whole is null the part may be null, but that needs a closer look.
             if part.null_count and not field.nullable:
                 raise Odd
             parts.append(_as(part, field.type))
@@ -154,7 +156,7 @@ def _as(found: pa.Array, kind: pa.DataType) -> pa.Array:
         mask = found.is_null() if found.null_count else None
         return pa.ListArray.from_arrays(at, _as(elements, kind.value_type), type=kind, mask=mask)
     if pa.types.is_floating(kind):
-        # Of numbers Arrow has more that are none than JSON has.
+        # Arrow accepts more numbers that are not finite than JSON has.
         if pc.all(pc.is_finite(found)).as_py() is False:
             raise Odd
         return found.cast(kind, safe=False)
@@ -172,13 +174,13 @@ def _as_time(found: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _text_of(lines: pa.Array) -> pa.Buffer:
-    """What the elements are one after the other; they are nobody's slice."""
+    """Return the concatenated elements; the array must not be a slice."""
     _, at, data = lines.buffers()
     return data.slice(0, pa.Array.from_buffers(pa.int32(), len(lines) + 1, [None, at])[-1].as_py())
 
 
 def parse(value: bytes) -> Any:
-    """The value as Python has it; Misfit where the bytes are not one."""
+    """Parse a value. Raises Misfit if the bytes are invalid."""
     try:
         return json.loads(value.decode(), object_pairs_hook=Pairs, parse_float=_real)
     except UnicodeDecodeError:

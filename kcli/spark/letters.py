@@ -2,13 +2,13 @@
 
 Pure: no I/O.
 
-Its key, value and headers are kept, behind those that make it a dead letter (dead_letters.py):
-k.dlq.reason, and of k.dlq.topic and k.dlq.partition what the row named.  Where the record would be
-too large for the dead letters' topic it also tells
+Key, value and headers are kept, after the headers of a dead letter (dead_letters.py): k.dlq.reason,
+and k.dlq.topic and k.dlq.partition as in the row. If the record would be too large for the dead
+letter topic, these are added:
 
-    k.dlq.value.length   how long the value was, of which the record has the beginning
+    k.dlq.value.length   original length of the value, which is truncated
     k.dlq.key.length     likewise of the key
-    k.dlq.headers.count  how many headers it had, which are left out
+    k.dlq.headers.count  number of the original headers, which are omitted
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Letter(NamedTuple):
 
 
 def letter_of(row: NewRow, reason: str, most_bytes: int) -> Letter:
-    """Within so many bytes, where its own headers leave room."""
+    """Return the letter of a row, within `most_bytes` if its own headers leave room."""
     told: list[Header] = [(REASON, reason[:MOST_REASON].encode())]
     if row.topic is not None:
         told.append((TOPIC, row.topic.encode()))

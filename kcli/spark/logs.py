@@ -1,11 +1,11 @@
-"""Logs: which partitions there are to read and what offsets they hold, asked of the cluster.
+"""Logs: the partitions to read and their offsets, requested from the cluster.
 
     with Blocking(Logs, options) as logs:
         partitions = logs.partitions()
         ends = logs.pinned(partitions, logs.marks(partitions, options.end), "endingOffsets")
 
-A place in a log is first a *mark*: an offset, EARLIEST or LATEST.  It is pinned when it becomes an
-offset for good.
+A place in a log is first a *mark*: an offset, EARLIEST or LATEST. It is pinned when it becomes a
+fixed offset.
 """
 
 from __future__ import annotations
@@ -38,15 +38,16 @@ from kserver.errors import ConfigError, ErrorCode, KafkaError
 from kserver.model import TopicPartition
 
 GONE_AFTER_S = 5.0
-"""So long a topic has to be said not to exist before it is taken for gone: a broker that has just
-come back may answer before it was told what there is."""
+"""Seconds for which a topic has to be reported as unknown before it counts as deleted: a broker
+that has just restarted may respond before it has its metadata.
+"""
 
 Ids = dict[TopicPartition, UUID | None]
-"""The partitions that are read, each with its topic's id where the cluster gives ids."""
+"""The partitions to read, with their topics' ids if the cluster has ids."""
 
 
 class Logs:
-    """Open while the `async with` lasts.  Every call takes at most default.api.timeout.ms, and
+    """Open while the `async with` lasts. Every call takes at most default.api.timeout.ms, and
     raises ClusterUnreachable, TimedOut or KafkaError.
     """
 
@@ -69,10 +70,10 @@ class Logs:
         await self._cluster.close()
 
     async def partitions(self, known: Collection[TopicPartition] | None = None) -> Ids:
-        """Those that the options name.
+        """Return the partitions that the options name.
 
-        ConfigError for a topic or partition that does not exist, where none is `known`.  Else some
-        may have gone: those that are known, if brokers say so for GONE_AFTER_S.
+        Raises ConfigError if a topic or partition does not exist and none is `known`. With `known`,
+        deleted ones are left out: known ones if brokers report them as unknown for GONE_AFTER_S.
         """
         ids = await self._named(may_lack=known is not None)
         expected, tries = set(known or ()), 0
@@ -128,7 +129,7 @@ class Logs:
     async def _learn(self, names: list[str] | None) -> None:
         refused = await self._cluster.refresh(names)
         for name, error in refused.items():
-            # A pattern is for what may be read; a name is for that topic.
+            # A pattern means all authorized topics; a name means that topic.
             if names is not None and error.code != ErrorCode.unknown_topic_or_partition:
                 raise KafkaError(error.code, f"topic {name}: {error}")
 
@@ -136,16 +137,18 @@ class Logs:
         return await self._listed(dict.fromkeys(partitions, EARLIEST))
 
     async def latest(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """With read_committed before the first transaction that is still open."""
+        """Return end offsets; with read_committed those before the first open transaction."""
         return await self._listed(dict.fromkeys(partitions, LATEST))
 
     async def since(self, partitions: Iterable[TopicPartition], time_ms: int) -> Offsets:
-        """The first offset with a record no older than a time; none of a partition without one."""
+        """Return the first offset with a record not older than a time; partitions without one are
+        left out.
+        """
         found = await self._listed(dict.fromkeys(partitions, time_ms))
         return {p: offset for p, offset in found.items() if offset >= 0}
 
     async def _listed(self, specs: Mapping[TopicPartition, int]) -> Offsets:
-        """-1 where a time finds no record."""
+        """Return an offset by spec; -1 if no record is late enough."""
         if not specs:
             return {}
         deadline = self._deadline()
@@ -158,9 +161,10 @@ class Logs:
         return offsets
 
     async def marks(self, partitions: Collection[TopicPartition], position: Position) -> Offsets:
-        """Where a position is in each partition; times are looked up.
+        """Return the mark of a position in each partition; times are looked up.
 
-        ConfigError where it lists other partitions, or no record of one is as late as it has to be.
+        Raises ConfigError if it lists other partitions, or a partition has no record that is late
+        enough.
         """
         if isinstance(position, Everywhere):
             return dict.fromkeys(partitions, position.spec)
@@ -183,7 +187,7 @@ class Logs:
         return {p: LATEST if offset < 0 else offset for p, offset in found.items()}
 
     async def pinned(self, marks: Offsets, option: str) -> Offsets:
-        """The offsets that marks stand for now; DataLost for one that its log does not hold."""
+        """Return the offsets of marks now. Raises DataLost if one is outside of its log."""
         earliest, latest = await asyncio.gather(self.earliest(marks), self.latest(marks))
         named = {EARLIEST: earliest, LATEST: latest}
         offsets = {p: named[mark][p] if mark in named else mark for p, mark in marks.items()}

@@ -1,4 +1,4 @@
-"""What the manual page k-spark(7) says beside the options of the data source."""
+"""Texts of the manual page k-spark(7), besides the options of the data source."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ TYPES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ),
     ),
 }
-"""By their types in Spark."""
+"""Accepted values by Spark's type."""
 
 NOTES: Mapping[str, str] = {
     "Values": """

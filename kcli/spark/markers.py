@@ -1,18 +1,18 @@
-"""Markers: which batches of a streaming query each of its tasks has written.
+"""Markers: the batches of a streaming query that each of its tasks has written.
 
 Pure: no I/O.
 
-A task's marker is an offset that is committed with what the task wrote, in the same transaction, by
-a group of the transactional.id's name: the number of the next batch to write.  So a batch that is
-run anew finds out what was committed of it before:
+A task's marker is an offset that is committed in the same transaction as its rows, for a group with
+the name of the transactional.id: the number of the next batch to write. So if a batch is run again,
+the marker shows whether it was committed before:
 
     none, or up to its number     not written: write it
-    its number + 1                written: pass over the same rows
-    more                          the checkpoint is older than what was written: refuse
+    its number + 1                written: skip the rows
+    more                          the checkpoint is older than the written rows: refuse
 
-The metadata has what there was to write, so that it shows when rows are not the same or went to
-other tasks.  With task 0's stands how many tasks there were; its transaction is committed before
-all others, so where any is committed that is known.
+The metadata has the amount that was written, to detect other rows or rows in other tasks. Task 0's
+also has the number of tasks; its transaction is committed before all others, so the number is known
+if any of them is committed.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from kcli.client.transactions import HandedOver
 
 
 class Unrepeatable(Exception):
-    """What was written before and what there is to write now do not go together."""
+    """The rows to write contradict those written before."""
 
 
 @dataclass(frozen=True)
 class Amount:
-    """What a task had to write; `tasks` is told with task 0's."""
+    """The amount that a task had to write; `tasks` is only in task 0's."""
 
     rows: int
     bytes: int
@@ -39,7 +39,7 @@ class Amount:
 
 
 class TaskPart(NamedTuple):
-    """What one task did for a batch: its transaction, or None where it had been committed before.
+    """One task's part of a batch: its transaction, or None if it had been committed before.
 
     `batch_id` is None outside of streams.
     """
@@ -56,7 +56,7 @@ def marker_of(batch_id: int, amount: Amount) -> CommittedOffset:
 
 
 def written_before(marker: CommittedOffset | None, batch_id: int, group: str) -> Amount | None:
-    """What of this batch was committed before, None for nothing."""
+    """Return the amount of this batch that was committed before, or None."""
     if marker is None or marker.offset <= batch_id:
         return None
     if marker.offset > batch_id + 1:
@@ -75,7 +75,7 @@ def written_before(marker: CommittedOffset | None, batch_id: int, group: str) ->
 
 
 def expect_same(part: TaskPart, before: Amount) -> None:
-    """Unrepeatable where a task has other rows than when it wrote them."""
+    """Raises Unrepeatable if a task has other rows than when it wrote them."""
     if (part.amount.rows, part.amount.bytes) != (before.rows, before.bytes):
         raise Unrepeatable(
             f"batch {part.batch_id} is run again, and task {part.task} has other rows:"
@@ -85,7 +85,9 @@ def expect_same(part: TaskPart, before: Amount) -> None:
 
 
 def in_order(parts: list[TaskPart]) -> tuple[list[TaskPart], list[TaskPart]]:
-    """What to commit first, and then the rest.  Unrepeatable where other tasks wrote before."""
+    """Return the parts to commit first, and the others. Raises Unrepeatable if other tasks wrote
+    the batch before.
+    """
     first, *rest = sorted(parts)
     if first.handed is not None:
         if done := [part.task for part in rest if part.handed is None]:

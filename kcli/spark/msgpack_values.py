@@ -1,30 +1,29 @@
-"""Values in msgpack, into columns of Arrow and out of them.
+"""Decodes values in msgpack into columns of Arrow, and encodes them.
 
 Pure: bytes and columns in, the other out.
 
-    a schema's type                 takes
-    tinyint, smallint, int, bigint  an integer that has as many bits at most
+    a schema's type                 accepts
+    tinyint, smallint, int, bigint  an integer that fits the type
     float, double                   a float or an integer
     boolean                         true, false
     string                          a str that is UTF-8
     binary                          a bin, or the bytes of a str
     timestamp, timestamp_ntz        the extension -1, down to microseconds; the latter in UTC
     array<T>                        an array
-    map<K,V>                        a map; of a key that comes twice the last one
+    map<K,V>                        a map; the last of duplicate keys counts
     struct<...>                     a map; keys that are not strings, or not in the schema, are
-                                    passed over, and fields that are not there are null
+                                    ignored, missing fields are null
 
-nil is null everywhere, but not as a whole value or a map's key, nor where the schema says NOT NULL.
+nil is null everywhere, but not as a whole value or a map's key, nor where the schema has NOT NULL.
 
-A value that is none of these, or is cut short, or goes on after its end, or is nested deeper than
-msgpack's own reader goes, has a reason in place of data.  Lengths are believed only after the value
-was walked through without making anything of it, so one that lies costs nothing.
+Any other value, a truncated one, one with bytes after its end, or one nested deeper than msgpack's
+reader supports, has a reason in place of data. Lengths are trusted only after the value was walked
+through without creating objects, so an invalid length costs nothing.
 
-Values are read all at once and made into a column at a time, which is some four times as fast as
-one by one.  Where any of them is not what it should be they are looked at in smaller parts, and few
-one by one.
+Values are read all at once and converted a column at a time, some four times as fast as one by one.
+If any of them is invalid they are decoded in smaller parts, and few one by one.
 
-What is written is the same: null as nil, structs as maps with all their fields.
+Encoding is the inverse: null as nil, structs as maps with all their fields.
 """
 
 from __future__ import annotations
@@ -54,7 +53,9 @@ _INT64 = range(-(1 << 63), 1 << 63)
 
 
 def decode_msgpack(values: pa.Array, kind: pa.DataType) -> Decoded:
-    """One value of this type for each binary value; ConfigError for a type that msgpack has not."""
+    """Decode one value of this type from each binary value. Raises ConfigError if msgpack does not
+    have the type.
+    """
 
     def at_once(part: pa.Array) -> pa.Array | None:
         return _at_once(part, kind)
@@ -63,17 +64,17 @@ def decode_msgpack(values: pa.Array, kind: pa.DataType) -> Decoded:
 
 
 def _has_columns(kind: pa.DataType) -> bool:
-    """Whether `_column` makes the same of it as `parse` and `leaf`."""
+    """Whether `_column` gives the same results as `parse` and `leaf`."""
     if pa.types.is_struct(kind):
         return kind.num_fields > 0 and all(_has_columns(field.type) for field in kind)
     if pa.types.is_map(kind):
-        # Keys of other types may be equal and not the same, such as 1 and true.
+        # Keys of other types may be equal but different, such as 1 and true.
         return bool(pa.types.is_string(kind.key_type)) and _has_columns(kind.item_type)
     return not pa.types.is_list(kind) or _has_columns(kind.value_type)
 
 
 def _at_once(values: pa.Array, kind: pa.DataType) -> pa.Array | None:
-    """None where any is not what it should be, as far as can be told of all of them together."""
+    """Decode all values at once; return None if any is invalid, as far as that shows."""
     texts = values.to_pylist()
     try:
         rows = _stream([text for text in texts if text is not None])
@@ -96,7 +97,7 @@ def _at_once(values: pa.Array, kind: pa.DataType) -> pa.Array | None:
 
 
 def _stream(texts: list[bytes]) -> list[Any]:
-    """The values of one after the other; Odd where one does not end with its bytes."""
+    """Return the values one after the other. Raises Odd if one does not end with its bytes."""
     data = b"".join(texts)
     room = max(len(data), 1)
     walker = msgpack.Unpacker(max_buffer_size=room)
@@ -113,7 +114,7 @@ def _stream(texts: list[bytes]) -> list[Any]:
 
 
 def _column(rows: list[Any], kind: pa.DataType) -> pa.Array:
-    """Odd, or what Arrow raises, where any is of another type."""
+    """Convert values to a column. Raises Odd, or Arrow's errors, if any has another type."""
     types = set(map(type, rows))
     if not types <= _taken(kind):
         raise Odd
@@ -138,14 +139,14 @@ def _column(rows: list[Any], kind: pa.DataType) -> pa.Array:
 
 def _part(rows: list[Any], field: pa.Field) -> pa.Array:
     found = _column(rows, field.type)
-    # Where the whole is null its parts may be, but that is looked at more closely.
+    # If the whole is null its parts may be null, but that needs a closer look.
     if found.null_count and not field.nullable:
         raise Odd
     return found
 
 
 def _taken(kind: pa.DataType) -> frozenset[type]:
-    """Python's types that surely fit, null apart, but for their size."""
+    """Return the Python types that certainly fit, except for their size."""
     for is_kind, types in _TAKEN:
         if is_kind(kind):
             return types
@@ -169,7 +170,7 @@ _TAKEN: tuple[tuple[Callable[[pa.DataType], bool], frozenset[type]], ...] = tupl
 
 
 def parse(value: bytes) -> Any:
-    """The value as Python has it; Misfit where the bytes are not one value."""
+    """Parse a value. Raises Misfit if the bytes are not exactly one value."""
     walker = msgpack.Unpacker(max_buffer_size=max(len(value), 1))
     walker.feed(value)
     try:
@@ -187,7 +188,7 @@ def parse(value: bytes) -> Any:
             value, object_pairs_hook=Pairs, strict_map_key=False, unicode_errors="surrogateescape"
         )
     except (ValueError, RecursionError) as error:
-        # An extension -1 that is no time.
+        # An extension -1 that is not a valid time.
         raise Misfit(f"not msgpack: {error}") from None
 
 
@@ -235,14 +236,14 @@ def _timestamp(found: Any) -> int:
 
 
 def encode_msgpack(values: pa.Array) -> pa.Array:
-    """Each element in msgpack, null where it is null; ConfigError for a type that it has not."""
+    """Encode each element, null as null. Raises ConfigError if msgpack does not have a type."""
     pack = msgpack.Packer().pack
     plain = _plain(values, "")
     return pa.array([None if value is None else pack(value) for value in plain], pa.binary())
 
 
 def _plain(values: pa.Array, where: str) -> list[Any]:
-    """The elements as the packer takes them."""
+    """Return the elements as the packer accepts them."""
     kind = values.type
     if pa.types.is_struct(kind):
         names = [field.name for field in kind]
@@ -271,7 +272,7 @@ def _plain(values: pa.Array, where: str) -> list[Any]:
 
 
 def _ranges(values: pa.Array) -> Any:
-    """Where in its flat elements each list begins and ends."""
+    """Return the range of each list in its flat elements."""
     return pairwise(values.offsets.to_pylist())
 
 

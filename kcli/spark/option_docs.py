@@ -1,4 +1,4 @@
-"""The options of the data source `k`, as its manual page has them; the defaults are Spark's own."""
+"""The options of the data source `k`, for its manual page; the defaults are Spark's own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class OptionDoc(NamedTuple):
-    """`default` is a value, or what holds where nothing is said; "" for nothing."""
+    """`default` is a value, or a description of the behavior without one; "" for none."""
 
     name: str
     values: str
@@ -202,7 +202,7 @@ NAMES = tuple(
     for option in options
     if not option.name.startswith("kafka.")
 )
-"""The documents of all but the client's settings."""
+"""Names of all options except the client's configs."""
 
 WRITE_SECTIONS: Mapping[str, tuple[OptionDoc, ...]] = {
     "Destination": (
@@ -288,4 +288,4 @@ WRITE_NAMES = tuple(
     for option in options
     if not option.name.startswith("kafka.")
 )
-"""The documents of all but the client's settings."""
+"""Names of all options except the client's configs."""

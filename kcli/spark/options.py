@@ -1,17 +1,17 @@
-"""Options: what a query was told, checked, by the names that Spark's own Kafka source gave them.
+"""Options: checked options of a query, with the names of Spark's own Kafka source.
 
 Pure: texts in, values out.
 
-    where to read      exactly one of assign, subscribe, subscribePattern
-    where to start     startingTimestamp, else startingOffsetsByTimestamp, else startingOffsets
-    where to end       a batch: endingTimestamp, else endingOffsetsByTimestamp, else endingOffsets
-    how much at once   minPartitions, maxRecordsPerPartition; of a stream maxOffsetsPerTrigger,
+    topics             exactly one of assign, subscribe, subscribePattern
+    start              startingTimestamp, else startingOffsetsByTimestamp, else startingOffsets
+    end                a batch: endingTimestamp, else endingOffsetsByTimestamp, else endingOffsets
+    amount             minPartitions, maxRecordsPerPartition; of a stream maxOffsetsPerTrigger,
                        minOffsetsPerTrigger, maxTriggerDelay
-    what values are    valueFormat, keyFormat and theirs: see value_options
-    kafka.*            settings of the consumer, without the prefix
+    values             valueFormat, keyFormat and theirs: see value_options
+    kafka.*            configs of the consumer, without the prefix
 
-Spark hands names over in lower case, as it compares them.  A name that nobody knows is refused,
-which Spark's own source does not do: what is misspelt there is ignored without a word.
+Spark passes names in lower case. Unknown names are refused; Spark's own source ignores misspelt
+options silently.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from kserver.model import Offset, TopicPartition
 
 LATEST = -1
 EARLIEST = -2
-"""What stands for it in JSON, and in ListOffsets."""
+"""Special offsets, in JSON and in ListOffsets."""
 
 Offsets: TypeAlias = dict[TopicPartition, Offset]
 
@@ -71,12 +71,12 @@ class ByOffset:
 
 @dataclass(frozen=True)
 class ByTime:
-    """`times`: epoch ms of each partition, or of all."""
+    """`times`: ms since 1970 of each partition, or of all."""
 
     option: str
     times: dict[TopicPartition, int] | int
     or_latest: bool
-    """Whether a partition without a record that late goes on at its end; else that is an error."""
+    """Whether a partition without a record that late begins at its end; else that is an error."""
 
 
 Position: TypeAlias = Everywhere | ByOffset | ByTime
@@ -88,7 +88,7 @@ class ReadOptions:
     start: Position
     end: Position
     client: dict[str, str]
-    """What `kafka.*` says: settings of a ConsumerConfig."""
+    """Configs of the ConsumerConfig, from `kafka.*`."""
     fail_on_data_loss: bool
     min_partitions: int | None
     max_records_per_partition: int | None
@@ -131,7 +131,7 @@ _INT32_MAX = (1 << 31) - 1
 
 
 def batch_options(given: Mapping[str, str]) -> ReadOptions:
-    """The options of `spark.read`; ConfigError names the option and what to do."""
+    """Return the options of `spark.read`. Raises ConfigError with the option and the remedy."""
     options = GivenOptions(given, NAMES, _REFUSED)
     read = _read_options(options, Everywhere(EARLIEST))
     _refuse_spec(read.start, "startingOffsets", LATEST, "latest", "a batch ends")
@@ -140,7 +140,9 @@ def batch_options(given: Mapping[str, str]) -> ReadOptions:
 
 
 def stream_options(given: Mapping[str, str]) -> ReadOptions:
-    """The options of `spark.readStream`; ConfigError names the option and what to do."""
+    """Return the options of `spark.readStream`. Raises ConfigError with the option and the
+    remedy.
+    """
     options = GivenOptions(given, NAMES, _REFUSED)
     for name in _ENDINGS:
         if name in options:
@@ -152,9 +154,10 @@ def stream_options(given: Mapping[str, str]) -> ReadOptions:
 
 
 class GivenOptions:
-    """The options by their names, however these were written.
+    """The options by name, in any case.
 
-    `names` are known, beside those of the client; `refused` says why those are that cannot be set.
+    `names` are the known ones besides the client's; `refused` has the reasons of those that cannot
+    be set.
     """
 
     def __init__(
@@ -183,7 +186,7 @@ class GivenOptions:
         return text.strip().lower() == "true"
 
     def count(self, name: str, most: int = _INT64[-1]) -> int | None:
-        """At least 1."""
+        """Return a number of at least 1."""
         text = self.text(name)
         if text is None:
             return None
@@ -301,7 +304,7 @@ def _or_latest(given: GivenOptions) -> bool:
 
 
 def _position(given: GivenOptions, which: str, or_latest: bool) -> Position | None:
-    """What comes first of the three ways to say it."""
+    """Return the position of the first of its three options that is set."""
     if (text := given.text(name := f"{which}Timestamp")) is not None:
         if not re.fullmatch(r"\s*[0-9]{1,18}\s*", text):
             raise ConfigError(f"option {name} must be a time in ms since 1970, not {text!r}")
@@ -326,7 +329,7 @@ def _check_complete(position: Position, partitions: tuple[TopicPartition, ...]) 
 
 
 def listed(position: Position) -> Mapping[TopicPartition, int] | None:
-    """What it says of each partition by itself; None where it is the same for all."""
+    """Return its value of each partition; None if it is the same for all."""
     match position:
         case ByOffset(offsets=offsets):
             return offsets
@@ -336,7 +339,7 @@ def listed(position: Position) -> Mapping[TopicPartition, int] | None:
 
 
 def incomplete(position: Position, partitions: set[TopicPartition]) -> ConfigError:
-    """The refusal of offsets that are not those of exactly these partitions."""
+    """Return the error for offsets that do not list exactly these partitions."""
     assert not isinstance(position, Everywhere)
     named = set(listed(position) or ())
     missing, beyond = sorted(partitions - named), sorted(named - partitions)
@@ -370,7 +373,7 @@ def _refuse_spec(position: Position, name: str, spec: int, word: str, where: str
 
 
 def read_offsets(text: str, option: str, *, least: int = EARLIEST) -> Offsets:
-    """ConfigError where the text is no such object, or a number is below `least`."""
+    """Parse offsets. Raises ConfigError if the text is invalid, or a number is below `least`."""
     example = '{"topic":{"0":23,"1":42}}'
     topics = _json_object(option, text, example)
     found: Offsets = {}
@@ -390,7 +393,7 @@ def read_offsets(text: str, option: str, *, least: int = EARLIEST) -> Offsets:
 
 
 def offsets_of(checkpoint: Mapping[str, Mapping[str, int]]) -> Offsets:
-    """Out of the object that JSON was read into."""
+    """Return the offsets of an object read from JSON."""
     return {
         TopicPartition(topic, int(partition)): offset
         for topic, of in checkpoint.items()
@@ -399,7 +402,7 @@ def offsets_of(checkpoint: Mapping[str, Mapping[str, int]]) -> Offsets:
 
 
 def checkpoint_of(offsets: Mapping[TopicPartition, Offset]) -> dict[str, dict[str, int]]:
-    """The object for JSON, its keys in order: Spark compares the text."""
+    """Return the object for JSON, with sorted keys: Spark compares the text."""
     found: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         found.setdefault(topic, {})[str(partition)] = offset

@@ -1,9 +1,9 @@
-"""Patterns of topics as subscribePattern has them: regular expressions in Java's dialect.
+"""Topics that match subscribePattern, a regular expression in Java's dialect.
 
 Pure: texts in, names out.
 
-RE2 matches in linear time; a translated pattern that it does not know (look-around,
-back-references, possessive quantifiers) is left to Python's `re`.
+RE2 matches in linear time; a translated pattern that it does not support (look-around,
+back-references, possessive quantifiers) is matched by Python's `re`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from kserver.errors import ConfigError
 
 
 def matching(pattern: str, names: Iterable[str]) -> list[str]:
-    """Those that the whole pattern matches; ConfigError where it is none."""
+    """Return the names that the whole pattern matches. Raises ConfigError if it is invalid."""
     matches = _compiled(pattern)
     return [name for name in names if matches(name)]
 
 
 def check(pattern: str) -> None:
-    """ConfigError for what is no pattern."""
+    """Raises ConfigError if the pattern is invalid."""
     _compiled(pattern)
 
 
@@ -36,7 +36,7 @@ def _compiled(pattern: str) -> Callable[[str], Any]:
         compiled = java_patterns.compiled(pattern)
     except PatternError as error:
         raise ConfigError(f"option subscribePattern: {error}") from error
-    # A name has no line breaks, so that all ends of a text are one.
+    # A name has no line breaks, so all kinds of ends are equal.
     text = compiled.pattern.replace(java_patterns.BEFORE_LAST_BREAK, java_patterns.END)
     text = text.replace(java_patterns.END, r"\z")
     try:

@@ -1,12 +1,12 @@
-"""Planning: from offsets to what one task reads, and how far a micro-batch of a stream goes.
+"""Planning: the ranges that tasks read, and the end of a micro-batch.
 
 Pure: values in, values out.
 
     split        ranges of offsets into parts
-    grouped      parts into what tasks read
-    limited      where a micro-batch ends under maxOffsetsPerTrigger
-    bounded      offsets that a user named, against what the log holds
-    changed      what has gone or come between a checkpoint and the cluster
+    grouped      parts into tasks
+    limited      the end of a micro-batch under maxOffsetsPerTrigger
+    bounded      offsets from a user, checked against the log
+    changed      data lost between a checkpoint and the cluster
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from kcli.spark.options import Offsets
 from kserver.model import Offset, TopicPartition
 
 MANY = 64
-"""Tasks: with fewer, each reads one range."""
+"""Number of tasks; with fewer, each reads one range."""
 TASK_OFFSETS = 20_000
-"""A task that reads several ranges reads no more than so many."""
+"""Maximum number of offsets in a task that reads several ranges."""
 
 
 class DataLost(Exception):
@@ -39,8 +39,8 @@ class DataLost(Exception):
 
 @dataclass(frozen=True)
 class KafkaOffsetRange:
-    """Offsets from `start` on, before `end`; `topic_id` None where the cluster gives topics none.
-    Not all of these offsets need have a record.
+    """Offsets from `start` on, before `end`; `topic_id` is None if the cluster has no topic ids.
+    Not every offset need have a record.
     """
 
     partition: TopicPartition
@@ -59,8 +59,8 @@ def split(
     min_partitions: int | None = None,
     max_records: int | None = None,
 ) -> list[KafkaOffsetRange]:
-    """Parts of at most `max_records` offsets each, and at least `min_partitions` of them if there
-    are that many offsets: what would be the largest part is split further.  Empty ranges go.
+    """Split ranges into parts of at most `max_records` offsets, and into at least `min_partitions`
+    parts if there are that many offsets: the largest are split further. Empty ranges are dropped.
     """
     whole = [r for r in ranges if r.size > 0]
     parts = [1 if max_records is None else -(-r.size // max_records) for r in whole]
@@ -89,11 +89,11 @@ def grouped(
     min_partitions: int | None = None,
     max_records: int | None = None,
 ) -> list[list[KafkaOffsetRange]]:
-    """What each task reads: one part, but of many small ones several.
+    """Group parts into tasks: one part each, or several small ones.
 
-    A task costs 20 ms of processor time and more, whatever it reads.  Yet there are MANY at least,
-    so that processors have enough to do; and which parts go together depends on nothing but the
-    parts, for a micro-batch that is run again is to have the same tasks.
+    A task costs 20 ms of processor time and more, whatever it reads. But there are at least MANY
+    tasks, to keep processors busy. The grouping depends only on the parts, because a micro-batch
+    that is run again has to have the same tasks.
     """
     fewest = max(MANY, min_partitions or 0)
     if len(parts) <= fewest:
@@ -113,9 +113,9 @@ def grouped(
 
 
 def limited(start: Offsets, latest: Offsets, most: int) -> Offsets:
-    """Ends that take in `most` offsets in all, or all there are: shared out by lag.
+    """Return ends that include `most` offsets in total, or all, shared by lag.
 
-    A partition that lags gets one at least where there are enough for that, so that none starves.
+    A partition that lags gets at least one if possible, so that none starves.
     """
     lag = {p: end - start[p] for p, end in latest.items() if end > start[p]}
     total = sum(lag.values())
@@ -125,7 +125,7 @@ def limited(start: Offsets, latest: Offsets, most: int) -> Offsets:
     rest, total = most - least * len(lag), total - least * len(lag)
     share = {p: least + rest * (n - least) // total for p, n in lag.items()}
     left = most - sum(share.values())
-    # Those that were rounded down the most.
+    # Give the rest to the shares that were rounded down the most.
     for p in sorted(lag, key=lambda p: (-(rest * (lag[p] - least) % total), -lag[p], p))[:left]:
         share[p] += 1
     return {p: start[p] + share.get(p, 0) for p in latest}
@@ -134,7 +134,9 @@ def limited(start: Offsets, latest: Offsets, most: int) -> Offsets:
 def bounded(
     offsets: Offsets, earliest: Offsets, latest: Offsets, option: str, *, fail_on_data_loss: bool
 ) -> Offsets:
-    """Each offset within its log; DataLost for one that is not, if it matters."""
+    """Return each offset within its log. Raises DataLost for one outside, if
+    `fail_on_data_loss`.
+    """
     found = {}
     for partition, offset in offsets.items():
         low, high = earliest[partition], latest[partition]
@@ -147,8 +149,8 @@ def bounded(
 
 
 def changed(start: Offsets, end: Offsets, earliest: Mapping[TopicPartition, Offset]) -> list[str]:
-    """What was lost between a micro-batch's start and the ends that were found for it, a line for
-    each partition: it is gone, it ends before it began, or it is new and has lost its first ones.
+    """Return the data lost between a micro-batch's start and its ends, a line for each partition:
+    it was deleted, it ends before its start, or it is new and has lost its first records.
     """
     lost = [f"partition {p} was deleted" for p in sorted(start.keys() - end.keys())]
     lost += [

@@ -1,4 +1,4 @@
-"""Spark's Python workers, as far as they are ours to make quick."""
+"""Settings of Spark's Python workers for speed."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import gc
 
 @functools.cache
 def keep_modules() -> None:
-    """Once in a worker, when what a task needs is imported.
+    """Exempt imported modules from garbage collection; to be called once a task's imports are done.
 
-    After each task Spark collects all garbage (pyspark/daemon.py), which looks at every object of
-    every module: 40 ms a task, a sixth of the processor time that reads in micro-batches take.
+    After each task Spark collects all garbage (pyspark/daemon.py), which visits every object of
+    every module: 40 ms a task, a sixth of the processor time of reads in micro-batches.
     """
     gc.freeze()

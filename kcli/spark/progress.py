@@ -1,4 +1,4 @@
-"""How far streams are: what Spark tells of its batches, added up and put into a line.
+"""The progress of streams: Spark's events, added up and formatted as a line.
 
 Pure: progress events in, numbers and a line out.
 """
@@ -13,21 +13,21 @@ from typing import Any
 
 @dataclass
 class Totals:
-    """The totals of one query, since it was started here."""
+    """The totals of one query since it was started here."""
 
     batch: int = -1
-    """The last one that was counted."""
+    """The last batch that was counted."""
     batches: int = 0
-    """That held anything."""
+    """Batches with any rows."""
     rows_in: int = 0
     observed: dict[str, int] = field(default_factory=dict)
-    """What the query's own counts came to, by their names: `frame.observe`."""
+    """The query's own counts by name (`frame.observe`)."""
     rows_per_s: float = 0.0
     batch_s: float = 0.0
     lag: int | None = None
 
     def add(self, events: Iterable[Mapping[str, Any]]) -> bool:
-        """Whether there was a batch among them that was not counted before."""
+        """Add events; return whether they have a batch that was not counted before."""
         new = [event for event in events if event["batchId"] > self.batch]
         for event in new:
             self._add(event)
@@ -47,10 +47,10 @@ class Totals:
 
 
 def lag(event: Mapping[str, Any]) -> int | None:
-    """How many offsets the topics hold that no batch has taken in; None where Spark does not tell.
+    """Return the number of offsets that no batch has read yet; None if Spark does not report it.
 
-    A partition that the batch had not seen is behind by what Spark does not tell: it counts from
-    the next one on.
+    A partition that the batch had not seen is counted from the next batch on, because Spark does
+    not report its lag before.
     """
     of_sources = [_behind(source) for source in event.get("sources") or ()]
     told = [behind for behind in of_sources if behind is not None]
@@ -58,8 +58,9 @@ def lag(event: Mapping[str, Any]) -> int | None:
 
 
 def metrics(source: Mapping[str, Any]) -> dict[str, str]:
-    """What Spark's own source has in `metrics` of one of an event's sources, which Spark asks of no
-    source in Python; empty where Spark does not tell."""
+    """Return the `metrics` that Spark's own source would have in an event, which Spark does not
+    request from sources in Python; empty if Spark does not report offsets.
+    """
     behind = _behind(source)
     if not behind:
         return {}
@@ -71,7 +72,7 @@ def metrics(source: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _behind(source: Mapping[str, Any]) -> list[int] | None:
-    """Partition by partition."""
+    """Return the lag of each partition."""
     latest, end = _offsets(source.get("latestOffset")), _offsets(source.get("endOffset"))
     if latest is None or end is None:
         return None
@@ -94,7 +95,9 @@ def _offsets(text: str | None) -> dict[tuple[str, str], int] | None:
 
 
 def line(totals: Mapping[str, Totals], *, stopping: bool) -> str:
-    """`landed: batch 12, 1,234,567 rows, 98,000/s, 45,000 behind, 2.3 s a batch`, for each."""
+    """Return `landed: batch 12, 1,234,567 rows, 98,000/s, 45,000 behind, 2.3 s a batch`, for
+    each.
+    """
     parts = [f"{name}: {_of(one)}" for name, one in totals.items()]
     return ("stopping after this batch; " if stopping else "") + "; ".join(parts)
 

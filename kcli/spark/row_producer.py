@@ -1,16 +1,16 @@
-"""RowProducer: a task's rows on their way into a producer, counted, the first failure kept.
+"""RowProducer: sends a task's rows with a producer, counts them, and keeps the first failure.
 
-    collected     some MB of rows at a time, since a step over columns costs by the step
-    by topic      each with its partitions and limits, asked once
-    unwritable    what can be told before: to dlqTopic, or the task fails
-    encoded       the rest, as batches that the producer takes as they are (encoding.py)
+    collected     some MB of rows at a time, since the cost is per step over columns
+    by topic      each with its partitions and limits, requested once
+    unwritable    rows known to be refused: to dlqTopic, or the task fails
+    encoded       the others, as batches that the producer sends as they are (encoding.py)
 
-Where records are to pass interceptors or a partitioner of the user's they go in one by one.
+If records pass interceptors or a custom partitioner they are sent one by one.
 
-Rows of 200 bytes with keys that differ cost 0.7 us of a processor each, without them or in one
+Rows of 200 bytes with different keys cost 0.7 us of processor time each, without keys or in one
 partition a little less, against 6 us one by one (py-spy, four partitions, no compression): encoding
-0.4 of that, the socket 0.15, choosing partitions 0.1, the batches' checksums 0.03.  In a query it
-is Spark that counts, which makes columns of its rows and hands them over.
+0.4 of that, the socket 0.15, choosing partitions 0.1, the batches' checksums 0.03. In a query most
+of the time is Spark's, which converts its rows to columns and passes them on.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ COLLECTED_BYTES = 4 << 20
 COLLECTED_ROWS = 1 << 17
 NULL_TOPIC = "null topic present in the data. Use the topic option for setting a topic"
 
-# What is wrong with one row or its topic, and not with all.
+# Errors of one row or its topic, not of all.
 _OF_ROW = frozenset(
     {
         ErrorCode.invalid_topic_exception,
@@ -57,12 +57,14 @@ _OF_ROW = frozenset(
 
 
 class WriteFailed(Exception):
-    """Something was not written; the text says what, why, and what to do."""
+    """A row was not written; the text has the reason and the remedy."""
 
 
 @dataclass(frozen=True)
 class TopicLimits:
-    """What a topic takes.  Asked only for dlqTopic: else the broker's refusal is soon enough."""
+    """The limits of a topic. Requested only for dlqTopic; else the broker's error is soon
+    enough.
+    """
 
     partitions: int
     most_bytes: int
@@ -78,33 +80,33 @@ class RowProducer:
         self._rows = 0
         self._bytes = 0
         self._limits: dict[str, TopicLimits | str] = {}
-        """A topic's limits, or why it cannot be written to."""
+        """A topic's limits, or the reason why it cannot be written to."""
 
     @property
     def amount(self) -> Amount:
-        """What there was to write so far."""
+        """The amount to write so far."""
         return Amount(self._rows, self._bytes)
 
     def count(self, batch: pa.RecordBatch) -> None:
-        """Its rows, and the bytes of their keys and values."""
+        """Count the rows, and the bytes of their keys and values."""
         self._rows += batch.num_rows
         for name in ("key", "value"):
             if name in self._columns:
                 self._bytes += pc.sum(pc.binary_length(batch.column(name))).as_py() or 0
 
     def told(self, delivered: Delivered) -> None:
-        """The producer's `on_batch`."""
+        """Note the outcome of a batch; the producer's `on_batch`."""
         if delivered.error is not None and self._failed is None:
             where = f"{delivered.topic}-{delivered.partition}"
             self._failed = WriteFailed(f"write to {where} failed: {delivered.error}")
 
     def check(self) -> None:
-        """WriteFailed with the first failure, if there was one."""
+        """Raises WriteFailed with the first failure, if there was one."""
         if self._failed is not None:
             raise self._failed
 
     def send_all(self, producer: Blocking[Producer], batches: Iterable[pa.RecordBatch]) -> None:
-        """All of it, acknowledged; else WriteFailed."""
+        """Send all rows until they are acknowledged. Raises WriteFailed."""
         for rows in self._collected(batches):
             producer.run(functools.partial(self._send, rows=rows))
         producer.flush()
@@ -195,8 +197,9 @@ class RowProducer:
         columns: Columns,
         limits: TopicLimits,
     ) -> Numbers:
-        """The partition that its column says, else its key, else any, the same for a batch of
-        rows."""
+        """Return the partitions of rows: by their column, else by key, else any, the same for a
+        batch's worth of rows.
+        """
         found = np.full(len(rows), -1)
         if "partition" in self._columns:
             given = rows.column("partition")
@@ -254,7 +257,8 @@ class RowProducer:
         self, rows: pa.RecordBatch, limits: TopicLimits
     ) -> tuple[Sequence[str], Marks] | Columns:
         """Return the columns to write, or rows that cannot be written and their reasons, which are
-        one for each of these rows or one for all."""
+        one for each of these rows or one for all.
+        """
         if "headers" in self._columns:
             marks = self._lacking_names(rows.column("headers"))
             if marks.any():
@@ -295,7 +299,7 @@ class RowProducer:
         )
 
     async def _refuse(self, producer: Producer, rows: pa.RecordBatch, *reasons: str) -> None:
-        """Send rows to the dead letters' topic, or raise WriteFailed.
+        """Send rows to the dead letter topic, or raise WriteFailed.
 
         `reasons` are one for each row, or one for all.
         """
@@ -321,7 +325,7 @@ class RowProducer:
                 await producer.ready(target)
                 self.check()
 
-    # Where there is more on the way
+    # Rows that pass interceptors or a partitioner
 
     async def _send_one_by_one(self, producer: Producer, rows: pa.RecordBatch) -> None:
         offer = producer.try_send

@@ -1,4 +1,4 @@
-"""Rows: a record batch of Arrow as the arguments of a producer's calls.
+"""Rows of an Arrow record batch as the arguments of a producer's calls.
 
 Pure: no I/O.
 """
@@ -16,7 +16,7 @@ from kserver.wire.batch import Headers
 
 
 class NewRow(NamedTuple):
-    """What Producer.try_send takes, but that the topic may be missing."""
+    """The arguments of Producer.try_send, except that the topic may be missing."""
 
     topic: str | None
     value: bytes | None
@@ -27,7 +27,7 @@ class NewRow(NamedTuple):
 
 
 def rows_of(batch: pa.RecordBatch, columns: tuple[str, ...], topic: str | None) -> Iterator[NewRow]:
-    """`columns` are those that count; a `topic` is that of all."""
+    """Yield the rows; `columns` are the columns to use, `topic` is that of all rows if set."""
 
     def column(name: str) -> Iterable[Any]:
         if name not in columns:
@@ -55,12 +55,12 @@ def _bytes(batch: pa.RecordBatch, name: str) -> list[bytes | None]:
 
 
 def _times(batch: pa.RecordBatch) -> list[int | None]:
-    """In ms; Spark has microseconds."""
+    """Return times in ms; Spark has microseconds."""
     micros = batch.column("timestamp").cast(pa.int64())
     found: list[int | None] = pc.divide(micros, 1000).to_pylist()
     return found
 
 
 def _headers(headers: list[dict[str, Any] | None] | None) -> Headers:
-    """A name that is null is empty: of rows that are refused for it."""
+    """Return headers; a null name becomes "", for rows that are refused because of it."""
     return tuple((h["key"] or "", h["value"]) for h in headers or () if h is not None)

@@ -1,7 +1,7 @@
 """This package as a zip, for executors that do not have it: `k spark-submit --ship`.
 
-Only its Python and its table of keys are in it.  What is compiled cannot be imported out of a zip:
-kio, crc32c, cramjam, lz4, msgpack, google-re2, numpy and pyarrow have to be where executors are.
+It has only Python files and the table of keys. Compiled packages cannot be imported from a zip:
+kio, crc32c, cramjam, lz4, msgpack, google-re2, numpy and pyarrow have to be installed on executors.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def archive(root: Path = ROOT) -> Path:
-    """The zip, in the user's cache: the same contents have the same name, and are written once."""
+    """Return the zip, in the user's cache: equal contents have the same name, and are written
+    once.
+    """
     files = {str(path.relative_to(root)): path.read_bytes() for path in _sources(root)}
     digest = hashlib.sha256()
     for name, text in files.items():

@@ -1,8 +1,8 @@
-"""The sink: what Spark asks it for, in batches and streams.
+"""The sink's writers for batches and streams.
 
-At least once, by default: a task ends well only when every record of it is acknowledged, and the
-first that is not fails it.  The producer is idempotent, so that what it tries again is there once;
-but a task that Spark runs again, or a batch of a stream, is written again.
+At least once, by default: a task succeeds only if every record is acknowledged, and fails with the
+first that is not. The producer is idempotent, so its retries write no duplicates; but a task or a
+batch of a stream that Spark runs again is written again.
 
 Exactly once: transactional_sink.py.
 """
@@ -35,7 +35,7 @@ Messages = list[WriterCommitMessage | None]
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What one task wrote."""
+    """The number of rows that one task wrote."""
 
     rows: int
 
@@ -45,7 +45,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._options = options
         self._columns = columns
         self._name = str(uuid.uuid4())
-        """This write's name, in all its tasks."""
+        """The name of this write, the same in all its tasks."""
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         keep_modules()
@@ -88,9 +88,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
 def write(
     batches: Iterator[pa.RecordBatch], options: WriteOptions, columns: tuple[str, ...]
 ) -> Written:
-    """All of it, acknowledged; else WriteFailed."""
+    """Write all rows until they are acknowledged. Raises WriteFailed."""
     outlet = RowProducer(options, columns)
-    # Many a task behind a shuffle has nothing, and then needs no connection.
+    # Many tasks after a shuffle have no rows, and then need no connection.
     if (first := next(batches, None)) is not None:
         with Blocking(Producer, options.client, on_batch=outlet.told) as producer:
             outlet.send_all(producer, itertools.chain([first], batches))

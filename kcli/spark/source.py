@@ -1,10 +1,10 @@
-"""The data source `k`: what Spark asks it for, and the columns that it has.
+"""The data source `k`: its readers, its writers and its columns.
 
-The columns are those of Spark's own Kafka source.  A schema of the user's with fewer of them reads
-no more than these: `spark.read.schema("value binary")`.  keyFormat and valueFormat give key and
-value other types.  Of what a write takes tells write_options.
+The columns are those of Spark's own Kafka source. A user's schema with fewer of them reads only
+these: `spark.read.schema("value binary")`. keyFormat and valueFormat give key and value other
+types. For the columns of a write see write_options.
 
-Spark starts a Python for each thing that it asks, so each imports no more than it takes to answer.
+Spark starts a Python process for each call, so each method imports only what it needs.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class KafkaSource(DataSource):
         return "k"
 
     def schema(self) -> StructType | str:
-        # Of whatever else is wrong the readers tell, which know whether they are batch or stream.
+        # Other errors are left to the readers, which know whether they are batch or stream.
         include = self.options.get("includeHeaders", "false").strip().lower() == "true"
         columns = StructType([*COLUMNS, HEADERS]) if include else COLUMNS
         options = value_options(self.options.get)
@@ -97,18 +97,22 @@ class KafkaSource(DataSource):
         return BatchWriter(*_written(schema, self.options))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """In complete mode each batch is added to the ones before, as by Spark's own sink."""
+        """Return the writer; in complete mode each batch is appended too, as by Spark's own
+        sink.
+        """
         from kcli.spark.sink import StreamWriter
 
         return StreamWriter(*_written(schema, self.options))
 
 
 def columns_of(schema: StructType, options: ValueOptions) -> ValueColumns:
-    """The columns that a schema names; ConfigError for one that there is not, or another type."""
+    """Return the columns of a schema. Raises ConfigError if one does not exist or has another
+    type.
+    """
     from kcli.spark.value_columns import PLAIN, ValueColumns
 
     types = {field.name: field.dataType for field in [*COLUMNS, HEADERS]}
-    # Of what is decoded the schema tells the type.
+    # The schema determines the type of decoded columns.
     any_type = {name for name, format in options.formats.items() if format not in PLAIN}
     types |= {name: PLAIN.get(format, types[name]) for name, format in options.formats.items()}
     for field in schema:
@@ -126,7 +130,7 @@ def columns_of(schema: StructType, options: ValueOptions) -> ValueColumns:
 
 
 def _written(schema: StructType, given: Mapping[str, str]) -> tuple[WriteOptions, tuple[str, ...]]:
-    """The options of a write and the columns that it takes."""
+    """Return the options of a write and the columns to write."""
     from kcli.spark import write_options
 
     options = write_options.write_options(given)

@@ -1,4 +1,4 @@
-"""A standalone cluster of Spark: the words of its processes, and what they and its master tell.
+"""A standalone cluster of Spark: its processes' command lines, and the state of the master.
 
 Pure: words, texts and documents in, words and values out.
 """
@@ -16,23 +16,23 @@ WORKER = "org.apache.spark.deploy.worker.Worker"
 EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 ROLES = {MASTER: "master", WORKER: "worker", EXECUTOR: "executor"}
 PYTHON = "pyspark."
-"""How the module begins that a Python runs for Spark."""
+"""Prefix of the modules that Spark's Python processes run."""
 
 SETTINGS = {
-    # Nobody asked for a second way in.
+    # No second entrance besides the master's port.
     "spark.master.rest.enabled": "false",
-    # A port that is taken is told, instead of the next one taken.
+    # Fail if a port is taken, instead of using the next one.
     "spark.port.maxRetries": "0",
     "spark.worker.cleanup.enabled": "true",
 }
 ALIVE = "ALIVE"
 MEMORY = re.compile(r"0*[1-9][0-9]*([kmgt]b?|b)?", re.IGNORECASE)
-"""How Spark writes an amount of it; without a unit it is MiB."""
+"""Spark's syntax of an amount of memory; without a unit it is MiB."""
 
 
 @dataclass(frozen=True)
 class ClusterPlan:
-    """What is started; the ports are free ones."""
+    """A cluster to start; the ports are free ones."""
 
     directory: str
     host: str
@@ -75,8 +75,9 @@ def settings_text() -> str:
 
 
 def environment(before: Mapping[str, str], host: str) -> dict[str, str]:
-    """What the processes are to find beside what every program of Spark does: their pages on the
-    same address as all else, and little memory, for they only keep books."""
+    """Return variables of the processes besides those of every Spark program: web pages on the same
+    address, and little memory, since they only manage state.
+    """
     return {
         "SPARK_LOCAL_IP": host,
         "SPARK_DAEMON_MEMORY": before.get("SPARK_DAEMON_MEMORY") or "512m",
@@ -86,7 +87,7 @@ def environment(before: Mapping[str, str], host: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Process:
-    """One of a cluster's processes, as its command line tells."""
+    """One process of a cluster, from its command line."""
 
     pid: int
     role: str
@@ -95,7 +96,7 @@ class Process:
 
     @classmethod
     def of(cls, pid: int, words: Sequence[str]) -> Process | None:
-        """None for a process that is none of Spark's."""
+        """Return the process, or None if it is not one of Spark's."""
         for name, role in ROLES.items():
             if name in words:
                 return cls(pid, role, words)
@@ -103,7 +104,7 @@ class Process:
         return cls(pid, "python", words) if runs else None
 
     def option(self, name: str) -> str:
-        """The value of an option of a master or worker; empty where it has none."""
+        """Return the value of a master's or worker's option; empty if it has none."""
         at = self.words.index(name) + 1 if name in self.words else len(self.words)
         return self.words[at] if at < len(self.words) else ""
 
@@ -118,22 +119,23 @@ class Process:
 
 @dataclass(frozen=True)
 class ClusterProcess:
-    """A master or worker of a cluster, as far as it is known; 0 for what is not."""
+    """A master or worker of a cluster; unknown numbers are 0."""
 
     name: str
     pid: int | None
-    """None of a worker that has ended, and that the master remembers."""
+    """None for a worker that has ended and that the master remembers."""
     address: str
     state: str
-    """What the master says; STARTING where it does not know it yet."""
+    """The master's state of it; STARTING while the master does not know it."""
     cores: int = 0
     cores_used: int = 0
     memory_mb: int = 0
 
 
 def members(processes: Sequence[Process], told: Mapping[str, Any] | None) -> list[ClusterProcess]:
-    """The master and its workers by name, from the processes and from what the master says of
-    itself, if it answers."""
+    """Return the master and its workers by name, from the processes and from the master's response,
+    if any.
+    """
     known = {f"{w['host']}:{w['port']}": w for w in (told or {}).get("workers", [])}
     found = []
     for process in processes:
@@ -160,12 +162,12 @@ def _worker(name: str, pid: int | None, address: str, told: Mapping[str, Any]) -
 
 
 def alive(told: Mapping[str, Any]) -> int:
-    """How many workers a master has."""
+    """Return the number of a master's live workers."""
     return sum(worker["state"] == ALIVE for worker in told.get("workers", []))
 
 
 def last_words(log: str) -> str:
-    """Why a process ended, from its log: its last error, or else its last line."""
+    """Return why a process ended, from its log: its last error, or else its last line."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     stops = ("at ", "... ", "Caused by:")
     errors = [line for line in lines if re.search(r"Exception|Error\b|ERROR", line)]

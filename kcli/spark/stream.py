@@ -1,15 +1,15 @@
-"""StreamReader: `spark.readStream.format("k")`, offsets that become a checkpoint's.
+"""StreamReader: `spark.readStream.format("k")`, whose offsets become a checkpoint's.
 
 Offsets are those of Spark's own source, as JSON: {"topic":{"0":23}}, with the ids of the topics
-(checkpoint_ids).  A topic whose id is not that of the checkpoint was deleted and created again.
-That is data lost; where failOnDataLoss is false the topic is read from its earliest offset.
+(checkpoint_ids). A topic whose id differs from the checkpoint's was deleted and created again. That
+is data loss; if failOnDataLoss is false the topic is read from its earliest offset.
 
-A stream that begins at "latest" begins at marks in place of offsets, {"topic":{"0":-1}}; the first
-micro-batch is empty there and ends at offsets.  So what latest was is decided once and stands in
-the checkpoint, however often the query is started again before that batch is committed.
+A stream that begins at "latest" begins at marks instead of offsets, {"topic":{"0":-1}}; its first
+micro-batch is empty and ends at offsets. So the latest offsets are determined once and are in the
+checkpoint, however often the query is started again before that batch is committed.
 
-One of these lives beside the driver as long as a run of the query lasts; copies without a
-connection are sent to the tasks.
+One reader lives next to the driver during a run of the query; copies without a connection are sent
+to the tasks.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._columns = columns
         self._logs: Blocking[Logs] | None = None
         self._partitions: set[TopicPartition] = set()
-        """The partitions that this run has seen."""
+        """The partitions seen in this run."""
         self._ids: TopicIds = {}
-        """The ids of the topics that there were when the cluster was asked last."""
+        """The ids of the topics in the last metadata."""
         self._first_ids: TopicIds = {}
-        """The id that each topic had when this run first saw it: that of offsets without ids."""
+        """Each topic's id when this run first saw it: the id of offsets without ids."""
         self._latest: Offsets = {}
-        """The ends at the last time that the cluster was asked."""
+        """The end offsets of the last lookup."""
         self._target: Offsets | None = None
-        """Where a run with Trigger.AvailableNow ends."""
+        """The end of a run with Trigger.AvailableNow."""
         self._last_batch_s: float | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -73,9 +73,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._logs = None
 
     def commit(self, end: Checkpoint) -> None:
-        """Nothing: the checkpoint alone says how far the query has come."""
+        """Do nothing: the query's progress is only in the checkpoint."""
 
-    # Where a micro-batch begins and ends
+    # Start and end of a micro-batch
 
     def initialOffset(self) -> Checkpoint:
         logs = self._open()
@@ -84,7 +84,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return checkpoint_with_ids(logs.marks(ids, self._options.start), self._ids)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Spark knows no limit of two kinds: the least comes with its delay and the most."""
+        """Return the limit. Spark has no limit of two kinds; ReadMinRows has the delay and implies
+        the maximum.
+        """
         least, most = self._options.min_offsets_per_trigger, self._options.max_offsets_per_trigger
         if least is not None:
             return ReadMinRows(least)
@@ -94,15 +96,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._find_latest(self._partitions)
 
     def latestOffset(self, start: Checkpoint, limit: ReadLimit) -> Checkpoint:
-        """DataLost for what is gone since `start`, if it matters."""
+        """Return the end of the next micro-batch. Raises DataLost for data lost since `start`, if
+        failOnDataLoss.
+        """
         marks = offsets_of(start)
         latest = self._find_latest(marks)
         again = recreated(self._first_ids | ids_of(start), self._ids)
         self._tell([f"topic {topic} was deleted and created again" for topic in sorted(again)])
-        # No offset of the old topic says anything of the new one.
+        # Offsets of the old topic mean nothing in the new one.
         marks = {p: EARLIEST if p.topic in again else mark for p, mark in marks.items()}
         if self._target is not None:
-            # What was not heard of when the target was set, but is read.
+            # Partitions that are read but were unknown when the target was set.
             self._target |= {
                 p: latest[p] for p in marks.keys() & latest.keys() - self._target.keys()
             }
@@ -121,7 +125,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return checkpoint_with_ids(end, self._ids)
 
     def reportLatestOffset(self) -> Checkpoint | None:
-        """For the query's progress: what is there, as against what was read."""
+        """Return the latest offsets, for the query's progress."""
         return checkpoint_of(self._latest) if self._latest else None
 
     def _find_latest(self, known: Collection[TopicPartition]) -> Offsets:
@@ -139,7 +143,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._first_ids = ids | self._first_ids
 
     def _begin(self, marks: Offsets, latest: Offsets) -> Offsets:
-        """The offsets that a micro-batch begins at, none after where its log ends."""
+        """Return the offsets that a micro-batch begins at, none after the end of its log."""
         new = [p for p in latest if marks.get(p, EARLIEST) == EARLIEST]
         earliest: Offsets = self._open().earliest(new)
         begin = {
@@ -151,7 +155,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {p: min(begin[p], end) if p in begin else earliest[p] for p, end in latest.items()}
 
     def _is_worth_it(self, begin: Offsets, latest: Offsets, least: int) -> bool:
-        """Whether there is enough, or it has waited long enough, or there will be no more."""
+        """Whether there are enough offsets, the delay has passed, or there will be no more."""
         if self._target is not None or self._last_batch_s is None:
             return True
         waited_ms = (time.monotonic() - self._last_batch_s) * 1000
@@ -159,18 +163,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end - begin[p] for p, end in latest.items()
         )
 
-    # What its tasks read
+    # Tasks of a micro-batch
 
     def partitions(self, start: Checkpoint, end: Checkpoint) -> list[InputPartition]:
-        """DataLost for partitions that are gone, if it matters."""
+        """Return the tasks. Raises DataLost for deleted partitions, if failOnDataLoss."""
         marks, ends = offsets_of(start), offsets_of(end)
         logs = self._open()
-        # A micro-batch that is run again comes before anything was asked.
+        # A micro-batch that is run again is planned before any metadata was requested.
         if not ends.keys() <= self._partitions:
             self._note(logs.partitions(ends))
         there = [p for p in sorted(ends) if p in self._partitions]
         self._tell([f"partition {p} was deleted" for p in ends if p not in self._partitions])
-        # This batch was planned with the ids that its end has, perhaps in an earlier run.
+        # This batch was planned with the ids in its end, perhaps in an earlier run.
         ids = self._ids | ids_of(end)
         again = recreated(self._first_ids | ids_of(start), ids)
         marks = {p: EARLIEST if p.topic in again else mark for p, mark in marks.items()}

@@ -1,12 +1,12 @@
-"""What `k spark-submit` hands to Spark's own spark-submit, and what it says no to beforehand.
+"""Arguments of `k spark-submit`: those for Spark's own spark-submit, and reasons to refuse them.
 
-Pure: words, settings and an environment in, words and an environment out.
+Pure: words, configs and an environment in, words and an environment out.
 
-    k spark-submit [OF OURS] [OF SPARK'S] APP [WORDS]      APP is a file, or a job's name
+    k spark-submit [OUR OPTIONS] [SPARK'S OPTIONS] APP [WORDS]      APP is a file, or a job's name
 
-What executors need of this package, they find
+Executors find this package:
 
-    at the same path as here        spark://, yarn: a PYTHONPATH is set for them where it takes one
+    at the same path as here        spark://, yarn: PYTHONPATH is set for them if needed
     in their image                  k8s://
     in an archive of an environment --archives, and PYSPARK_PYTHON names its Python
     in a zip                        --ship
@@ -36,12 +36,12 @@ WITHOUT_APPLICATION = frozenset({"--status", "--kill", "--help", "-h", "--versio
 PYTHON_SUFFIXES = (".py", ".zip", ".egg", ".pyc")
 
 DEFAULTS = {
-    # Filters go into the read: a range of offsets or a partition is all that is fetched.
+    # Push filters into the read: only the needed partitions and offsets are fetched.
     "spark.sql.python.filterPushdown.enabled": "true",
-    # What Spark and Python hand each other takes a fifth less time.
+    # Data between Spark and Python takes a fifth less time.
     "spark.python.unix.domain.socket.enabled": "true",
 }
-"""Settings of Spark's, where nothing else is said."""
+"""Defaults of Spark's configs."""
 IMAGE = "spark.kubernetes.container.image"
 IMAGES = ("spark.kubernetes.driver.container.image", "spark.kubernetes.executor.container.image")
 UPLOAD = "spark.kubernetes.file.upload.path"
@@ -50,7 +50,9 @@ _MASTERS = re.compile(r"(local)(?:\[.*\])?|(local-cluster)\[.*\]|(spark)://.+|(y
 
 
 def own_first(words: Sequence[str], own: Container[str]) -> tuple[list[str], list[str]]:
-    """Options that are `own`, which may stand among those of Spark, and all other words."""
+    """Split leading options into `own`, which may stand among those of Spark, and all other
+    words.
+    """
     taken: list[str] = []
     rest: list[str] = []
     at = 0
@@ -68,19 +70,19 @@ def own_first(words: Sequence[str], own: Container[str]) -> tuple[list[str], lis
 
 @dataclass(frozen=True)
 class Submission:
-    """The words of spark-submit, read: options before the application, whatever is after it."""
+    """The parsed words of spark-submit: options before the application, and all words after it."""
 
     options: Mapping[str, str]
-    """By name; of one that is repeated the last."""
+    """By name; the last one of repeated options."""
     application: str | None
     before: tuple[str, ...] = ()
     """The words of the options."""
     words: tuple[str, ...] = ()
-    """What follows the application, for it."""
+    """The words after the application."""
     job: str | None = None
-    """The application, where it is the name of a job."""
+    """The application, if it is the name of a job."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Settings of --conf, and under them those of the files that Spark reads."""
+    """Configs of --conf, and below them those of the files that Spark reads."""
 
     @classmethod
     def of(cls, words: Sequence[str], jobs: Container[str] = ()) -> Submission:
@@ -110,7 +112,7 @@ class Submission:
         )
 
     def over(self, properties: Mapping[str, str]) -> Submission:
-        """The same, where a file says these."""
+        """Return the same with configs of a file as defaults."""
         return replace(self, settings={**properties, **self.settings})
 
     @property
@@ -119,12 +121,12 @@ class Submission:
 
     @property
     def master(self) -> str:
-        """Spark's own default is the whole of this machine."""
+        """The master; Spark's own default is all cores of this machine."""
         return self.options.get("--master") or self.settings.get("spark.master") or "local[*]"
 
     @property
     def kind(self) -> str:
-        """local, local-cluster, spark, yarn or k8s; "" for what Spark does not know."""
+        """local, local-cluster, spark, yarn or k8s; "" if Spark does not know it."""
         match = _MASTERS.fullmatch(self.master)
         return next(filter(None, match.groups())) if match else ""
 
@@ -141,7 +143,7 @@ class Submission:
 
     @property
     def local_file(self) -> str | None:
-        """The path of the application where it is one of this machine."""
+        """The path of the application if it is a file of this machine."""
         if self.application is None or self.job is not None:
             return None
         scheme, _, rest = self.application.rpartition(":")
@@ -150,7 +152,7 @@ class Submission:
         return rest.removeprefix("//") if scheme == "file" else None
 
     def refusal(self, environment: Mapping[str, str]) -> str | None:
-        """Why Spark would refuse it, later and with less to say."""
+        """Return why Spark would refuse it, later and less clearly; None if it would not."""
         if self.job is not None and "--remote" in self.options:
             return "a job runs its own driver; give --master instead of --remote"
         if "--remote" in self.options:
@@ -189,8 +191,9 @@ class Submission:
     def command(
         self, *, runner: str, sources: str | None = None, shipped: str | None = None
     ) -> list[str]:
-        """The words for spark-submit: `runner` is what runs a job, `sources` the directory of this
-        package where Python does not find it by itself, `shipped` a zip of it."""
+        """Return the words for spark-submit: `runner` is the program that runs a job, `sources` the
+        directory of this package if Python does not find it by itself, `shipped` a zip of it.
+        """
         added = [
             word
             for key, text in {**DEFAULTS, **self._of_executors(sources)}.items()
@@ -212,7 +215,7 @@ class Submission:
         return [*added, *self.before, *after, *application, *self.words]
 
     def _of_executors(self, sources: str | None) -> dict[str, str]:
-        """What lets processes that do not inherit our environment find this package."""
+        """Return configs by which processes with another environment find this package."""
         if sources is None or self.kind not in ("local-cluster", "spark", "yarn"):
             return {}
         found = {"spark.executorEnv.PYTHONPATH": sources}
@@ -224,9 +227,9 @@ class Submission:
 def environment(
     before: Mapping[str, str], *, spark_home: str, python: str, sources: str | None
 ) -> dict[str, str]:
-    """What Spark is to find: the PySpark of this environment, this Python for driver and workers,
-    and `sources`, the directory that holds `pyspark_k` where that is not beside PySpark.  A Python
-    that is named already stays: on a cluster it may lie elsewhere.
+    """Return variables for Spark: this environment's PySpark, this Python for driver and workers,
+    and `sources`, the directory with `pyspark_k` if that is not next to PySpark. A Python that is
+    set already is kept: on a cluster its path may differ.
     """
     found = {
         "SPARK_HOME": spark_home,
@@ -242,9 +245,9 @@ def environment(
 def adjusted(
     added: Mapping[str, str], before: Mapping[str, str], submission: Submission, logging: str
 ) -> dict[str, str]:
-    """That environment for one submission: a pod has its own Python, and beside a job Spark's log
-    is silent, but for errors, unless someone has said what it is to write; `logging` is the file
-    for that."""
+    """Adapt that environment to one submission: a pod has its own Python, and with a job Spark logs
+    only errors, by the file `logging`, unless logging is configured.
+    """
     found = dict(added)
     if submission.kind == "k8s" and not before.get("PYSPARK_PYTHON"):
         found["PYSPARK_PYTHON"] = "python3"

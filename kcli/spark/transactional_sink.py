@@ -4,32 +4,33 @@
     driver   commit(messages): task 0's first, then the others; abort(messages): all
 
 The transactional.id is PREFIX-QUERY-TASK; in a batch, which Spark runs once, QUERY is random and
-there are no markers.  Of a batch of a stream that is run anew the markers tell what is committed
-(markers.py).  Who dies when:
+there are no markers. If a batch of a stream is run again, the markers show what was committed
+(markers.py). After a failure:
 
-    dies                       is open            and then
-    a task as it writes        its transaction    the next attempt's init aborts it
-    a task that handed over    its transaction    likewise; its message counts for nothing
-    the driver, before         all                every task's init aborts, and all is written anew
-    the driver, between        all but some       task 0 is among the committed; those pass over
-                                                  their rows, the others abort and write anew
-    the driver, after          nothing            all pass over their rows
-    a broker                   as before          requests are tried again for max.block.ms
-    nobody, for too long       nothing            the broker aborts after transaction.timeout.ms;
-                                                  the driver's commit is refused, the query fails
+    failure                       open transactions  recovery
+    a task dies as it writes      its own            the next attempt's init aborts it
+    a task dies after handover    its own            likewise; its message does not count
+    the driver dies before commit all                every task's init aborts, all is written again
+    the driver dies in commit     all but some       task 0 is committed; the committed tasks skip
+                                                     their rows, the others abort and write again
+    the driver dies after commit  none               all tasks skip their rows
+    a broker dies                 as before          requests are retried for max.block.ms
+    the batch takes too long      none               the broker aborts after transaction.timeout.ms;
+                                                     the driver's commit is refused, the query fails
 
-    comes back, having been taken for dead        what it has is refused, once init has been called
-    a task, before the batch is committed         for its transactional.id: after that nothing it
-    a driver, as it commits                       does counts; before that it did what the next one
-                                                  finds done
+    taken for dead, but alive:
+    a task, before the batch is committed            its requests are refused once init of its
+    a driver, as it commits                          transactional.id has been called; before that,
+                                                     its work is what its successor finds done
 
-What a driver told the coordinator and got no answer to may be told again: commit stays commit.
-After a commit that failed in between Spark calls abort, which ends what is open; what is committed
-stays so, and is passed over next time.  After abort it does not call commit, and must not: before
+A driver's request without a response may be repeated: a repeated commit has no further effect.
+After a commit that failed midway Spark calls abort, which ends open transactions; committed ones
+stay so, and are skipped next time. After abort it does not call commit, and must not: before
 transaction.version 2 the marker of task 0 would begin a transaction of its own.
 
-This holds while a batch that is run anew has the same rows in the same tasks.  What shows is
-refused: another number of tasks, other counts of rows or bytes, a marker that should not be there.
+This holds as long as a batch that is run again has the same rows in the same tasks. Detected
+differences are refused: another number of tasks, other counts of rows or bytes, an unexpected
+marker.
 """
 
 from __future__ import annotations
@@ -66,11 +67,11 @@ _QUERY_ID = "sql.streaming.queryId"
 
 
 class WriteTask(NamedTuple):
-    """Which part of which write this is; `batch_id` is None outside of streams."""
+    """A task of a write; `batch_id` is None outside of streams."""
 
     number: int
     write: str
-    """The query's id, or what a batch is called."""
+    """The query's id, or the name of a batch write."""
     batch_id: int | None
 
     def transactional_id(self, options: WriteOptions) -> str:
@@ -79,13 +80,13 @@ class WriteTask(NamedTuple):
 
 @dataclass
 class Handed(WriterCommitMessage):
-    """What one task did."""
+    """The message of one task."""
 
     part: TaskPart
 
 
 def task_of_stream() -> WriteTask:
-    """The one that runs here.  WriteFailed where exactly once cannot be kept."""
+    """Return the task that runs here. Raises WriteFailed if exactly once is impossible."""
     context = _context()
     batch_id, query = context.getLocalProperty(_BATCH_ID), context.getLocalProperty(_QUERY_ID)
     if batch_id is None or query is None:
@@ -98,7 +99,9 @@ def task_of_stream() -> WriteTask:
 
 
 def task_of_batch(name: str) -> WriteTask:
-    """Likewise; `name` is this write's alone."""
+    """Return the task of a batch write; `name` is unique to this write. Raises WriteFailed
+    likewise.
+    """
     context = _context()
     if context.getLocalProperty(_BATCH_ID) is not None:
         raise WriteFailed(
@@ -127,7 +130,7 @@ def write_in_transaction(
     columns: tuple[str, ...],
     task: WriteTask,
 ) -> TaskPart:
-    """Its rows in an open transaction, or passed over where they are committed already."""
+    """Write the rows in an open transaction, or skip them if they are committed already."""
     id = task.transactional_id(options)
     outlet = RowProducer(options, columns)
     client = options.client | {"transactional.id": id}
@@ -138,7 +141,7 @@ def write_in_transaction(
                 marker = producer.run(lambda producer: _marker(producer, options, id))
                 before = written_before(marker, task.batch_id, id)
                 if before is not None:
-                    # To the end: what is before this in the query may need to be run whole.
+                    # Consume all rows: earlier steps of the query may have to run to their end.
                     for batch in batches:
                         outlet.count(batch)
                     part = TaskPart(task.number, task.batch_id, outlet.amount, None)
@@ -146,7 +149,7 @@ def write_in_transaction(
                     return part._replace(amount=before)
             producer.begin_transaction()
             outlet.send_all(producer, batches)
-            # Of task 0 the driver adds it, who knows how many tasks there are.
+            # Task 0's marker is added by the driver, which knows the number of tasks.
             if task.batch_id is not None and task.number:
                 at = {_place(options): marker_of(task.batch_id, outlet.amount)}
                 producer.send_offsets_to_transaction(at, id)
@@ -175,7 +178,7 @@ def _admin_config(options: WriteOptions) -> AdminConfig:
 
 
 def _place(options: WriteOptions) -> TopicPartition:
-    """Any partition that there is: an offset is committed for it, and it is not written to."""
+    """Return an existing partition: an offset is committed for it, but nothing is written to it."""
     return TopicPartition(options.marker_topic, 0)
 
 
@@ -183,7 +186,7 @@ def _place(options: WriteOptions) -> TopicPartition:
 
 
 def commit(messages: Sequence[object], options: WriteOptions) -> None:
-    """WriteFailed where not all of them are committed; what is not is open, or was aborted."""
+    """Commit all transactions. Raises WriteFailed if any fails, which then is open or aborted."""
     parts = _parts(messages)
     if not parts:
         return
@@ -215,7 +218,7 @@ async def _commit(heir: TransactionSuccessor, parts: list[TaskPart], options: Wr
 
 
 async def commit_part(heir: TransactionSuccessor, part: TaskPart, options: WriteOptions) -> None:
-    """One transaction; that of task 0 in a stream with its marker."""
+    """Commit one transaction; that of task 0 in a stream with its marker."""
     handed = part.handed
     assert handed is not None
     if part.batch_id is None or part.task:
@@ -226,8 +229,8 @@ async def commit_part(heir: TransactionSuccessor, part: TaskPart, options: Write
 
 
 def abort(messages: Sequence[object], options: WriteOptions, write: str | None = None) -> None:
-    """What is open of these tasks.  What those have that were killed and told nothing is ended by
-    taking over their transactional.ids; `write` is as in their Task, where it is known.
+    """Abort the open transactions of these tasks. Those of tasks that were killed without a message
+    are ended by taking over their transactional.ids; `write` is as in WriteTask, if known.
     """
     parts = _parts(messages)
     base = None if write is None else f"{options.transactional_id_prefix}-{write}"
@@ -260,12 +263,12 @@ def abort(messages: Sequence[object], options: WriteOptions, write: str | None =
 
 
 def _parts(messages: Sequence[object]) -> list[TaskPart]:
-    """A task that failed has none."""
+    """Return the parts; a failed task has none."""
     return [message.part for message in messages if isinstance(message, Handed)]
 
 
 def _refuse(error: Exception, id: str, options: WriteOptions, beside: str = "") -> NoReturn:
-    """One line with what to do about it."""
+    """Raises WriteFailed with one line that has the remedy."""
     cause = error.cause if isinstance(error, TransactionFailed) else error
     timeout_ms = options.client["transaction.timeout.ms"]
     remedy = ""

@@ -1,10 +1,10 @@
-"""Key and value as the columns that keyFormat and valueFormat make of them.
+"""Key and value decoded into the columns of keyFormat and valueFormat.
 
     read_schema       the source's columns
-    ValueColumns      what a task does with the batches that it has read
+    ValueColumns      decodes the batches that a task has read
 
-Types are Spark's until they are Arrow's: a schema in DDL is parsed by Spark itself, for which it
-stands in the DDL of all columns, as there is no JVM where the source runs.
+A schema in DDL is parsed by Spark itself, as a part of the DDL of all columns, because there is no
+JVM where the source runs.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from kserver.model import TopicPartition
 
 _WHOLE = re.compile(r"\s*(struct|array|map)\s*<", re.IGNORECASE)
 PLAIN: Mapping[str, DataType] = {"raw": BinaryType(), "string": StringType()}
-"""The types of the formats that have one of their own."""
+"""The formats with a fixed type."""
 BOTH = pa.struct([pa.field("record", pa.binary()), pa.field("reason", pa.string())])
 
 
 def read_schema(columns: StructType, options: ValueOptions) -> StructType | str:
-    """These columns with key and value as they are decoded; DDL where a schema is DDL."""
+    """Return these columns with the types of decoded keys and values; DDL if a schema is DDL."""
     types = {f.name: f.dataType for f in columns} | {
         name: _type_of(name, format, options.schemas[name])
         for name, format in options.formats.items()
@@ -52,17 +52,17 @@ def _type_of(name: str, format: str, schema: str | None) -> DataType | str:
         return schema if _WHOLE.match(schema) else f"struct<{schema}>"
     try:
         return StructType.fromJson(json.loads(schema))
-    except Exception as error:  # of many kinds, whatever is lacking or of another type
+    except Exception as error:  # errors of many types, for missing or invalid parts
         raise ConfigError(
             f"option {name}Schema is not Spark's JSON of a schema: {type(error).__name__}: {error}"
         ) from error
 
 
 class ValueColumns:
-    """How batches of raw columns become those of a schema.  Sent to the tasks."""
+    """Decodes batches of raw columns into those of a schema. Sent to the tasks."""
 
     def __init__(self, schema: StructType, options: ValueOptions) -> None:
-        """ConfigError for a type that a format cannot have."""
+        """Raises ConfigError if a format does not have a type."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
         arrow = to_arrow_schema(schema, timezone="UTC")
@@ -73,13 +73,13 @@ class ValueColumns:
             if format != "raw" and name in schema.names
         }
         self._schema = arrow
-        # What is wrong is told with the offset.
+        # Errors name the offset.
         self.read = tuple(schema.names)
         if self._fails and self._decoders and "offset" not in self.read:
             self.read += ("offset",)
 
     def decoded(self, batch: pa.RecordBatch, partition: TopicPartition) -> pa.RecordBatch:
-        """BadValue for the first that is not what it should be, where the mode is FAILFAST."""
+        """Decode a batch. Raises BadValue for the first invalid value if the mode is FAILFAST."""
         if not self._decoders:
             return batch
         columns = []
@@ -95,13 +95,13 @@ class ValueColumns:
 
 
 class BadValue(Exception):
-    """A value is not what valueFormat and valueSchema say, and the mode is FAILFAST."""
+    """A value does not match valueFormat and valueSchema, and the mode is FAILFAST."""
 
 
 def _check(name: str, reasons: pa.Array, offsets: pa.Array, partition: TopicPartition) -> None:
     if reasons.null_count == len(reasons):
         return
-    import pyarrow.compute as pc  # takes long to load, and most queries do without
+    import pyarrow.compute as pc  # imported here: slow to load, and most queries do not need it
 
     i = pc.index(reasons.is_valid(), True).as_py()
     raise BadValue(
@@ -133,7 +133,7 @@ class Decoder:
         return found if self._corrupt is None else self._with_corrupt(values, found)
 
     def _with_corrupt(self, values: pa.Array, found: Decoded) -> Decoded:
-        """A value that is bad is all null but for the field that takes it."""
+        """Set all fields of an invalid value to null, except the field for corrupt records."""
         import pyarrow.compute as pc
 
         assert self._corrupt is not None
@@ -165,8 +165,9 @@ class Decoder:
 
 
 def decoder_of(format: str, kind: pa.DataType) -> Callable[[pa.Array], Decoded]:
-    """What makes one value of this type of each that is bytes, in json or msgpack; ConfigError for
-    a type that the format has not."""
+    """Return the decoder of binary values into this type, in json or msgpack. Raises ConfigError if
+    the format does not have a type.
+    """
     if format == "json":
         from kcli.spark.json_values import decode_json as decode
         from kcli.spark.json_values import leaf

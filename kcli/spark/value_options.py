@@ -1,4 +1,4 @@
-"""What a query was told of its keys and values: keyFormat, valueFormat and what goes with them.
+"""Options of keys and values: keyFormat, valueFormat and the options that go with them.
 
 Pure: texts in, values out.
 """
@@ -20,15 +20,15 @@ class ValueOptions:
     formats: Mapping[str, str]
     """The formats of key and value."""
     schemas: Mapping[str, str | None]
-    """The same: DDL or JSON."""
+    """Schemas of key and value: DDL or JSON."""
     fails: bool
-    """At the first value that is not what it should be."""
+    """Whether to fail at the first invalid value."""
     corrupt: str
-    """The field that takes such a value, where a schema has it."""
+    """The field for an invalid value, if a schema has it."""
 
 
 def value_options(text: Callable[[str], str | None]) -> ValueOptions:
-    """Out of the options by their names; ConfigError names one that cannot be taken."""
+    """Return the checked options. Raises ConfigError with the name of an invalid one."""
     formats = {name: (text(f"{name}Format") or "raw").strip().lower() for name in _DECODED}
     schemas = {name: text(f"{name}Schema") for name in _DECODED}
     for name, format in formats.items():

@@ -1,12 +1,12 @@
-"""Values: what the bytes of a key or a value mean, as expressions for any frame.
+"""Values: decoding of keys or values, as expressions for any frame.
 
     decoded(frame, "json", "id bigint, at timestamp")    two more columns, data and reason
     from_msgpack("value", "id bigint, tags array<string>")
     to_msgpack(struct("id", "tags"))
 
-They say what valueFormat says as an option of a read.  Spark's own from_json is another way to read
-JSON: it keeps the half of a value that fits, and of two objects in one value the first.  For Avro
-and Protobuf there are Spark's from_avro and from_protobuf, in jars that the user brings.
+They do what valueFormat does as an option of a read. Spark's own from_json reads JSON too, but it
+keeps a part of a value that does not fit, and the first of two objects in one value. For Avro and
+Protobuf there are Spark's from_avro and from_protobuf, in jars that the user provides.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 _BOTH = "_k_decoded"
-"""A column between."""
+"""A temporary column."""
 
 
 def decoded(
     frame: DataFrame, format: str, schema: StructType | str | None = None, column: str = "value"
 ) -> DataFrame:
-    """The frame with two more columns: `data`, what the bytes of `column` are in this format, and
-    `reason`, a string, why they are not.  One of them is null; both are where there are no bytes.
+    """Return the frame with two more columns: `data`, the decoded bytes of `column`, and `reason`,
+    a string, why they are invalid. One of them is null, or both if there are no bytes.
 
-    raw gives the bytes, string their text, json and msgpack what `schema` names: a StructType, or
-    the text of one as `schema_of` takes it.  ConfigError for a format or schema that there is not.
+    raw gives the bytes, string their text, json and msgpack the fields of `schema`: a StructType,
+    or a text for `schema_of`. Raises ConfigError if the format or the schema is invalid.
     """
     from pyspark.sql import functions as f
 
@@ -57,13 +57,13 @@ def decoded(
 
 
 def from_msgpack(column: Column | str, schema: StructType | str) -> Column:
-    """What msgpack's bytes are by the schema; null where they are not that."""
+    """Return msgpack's bytes decoded by the schema; null if they are invalid."""
     found: Column = _decoder("msgpack", schema_of(schema), with_reason=False)(column)
     return found
 
 
 def to_msgpack(column: Column | str) -> Column:
-    """A struct, or any other column, in msgpack."""
+    """Return a struct, or any other column, encoded in msgpack."""
     import pyarrow as pa
 
     from kcli.spark.msgpack_values import encode_msgpack
@@ -76,7 +76,7 @@ def to_msgpack(column: Column | str) -> Column:
 
 
 def schema_of(text: StructType | str) -> StructType:
-    """Out of DDL or Spark's JSON, in the driver; ConfigError where it is neither."""
+    """Parse DDL or Spark's JSON, in the driver. Raises ConfigError if it is neither."""
     from pyspark.errors import ParseException
     from pyspark.sql.types import StructType
 
@@ -95,7 +95,7 @@ def schema_of(text: StructType | str) -> StructType:
 
 
 def _decoder(format: str, schema: StructType, *, with_reason: bool) -> Any:
-    """A function of Arrow's columns; what is wrong with the schema is said here, in the driver."""
+    """Return a function of Arrow columns; errors of the schema are raised here, in the driver."""
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_type
     from pyspark.sql.types import StringType, StructField, StructType
@@ -118,7 +118,7 @@ def _decoder(format: str, schema: StructType, *, with_reason: bool) -> Any:
 def _arrow_udf(of: Callable[..., Any], returns: DataType | str, kind: type) -> Any:
     from pyspark.sql.pandas.functions import arrow_udf
 
-    # Spark asks for hints as types, and where these stand they are texts.
+    # Spark needs hints as types, but in this module they are texts.
     of.__annotations__ = {"values": kind, "return": kind}
     make: Any = arrow_udf
     return make(of, returns)

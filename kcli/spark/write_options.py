@@ -1,16 +1,16 @@
-"""What a write was told, checked: options, and the columns of its rows.
+"""Checked options of a write, and the columns of its rows.
 
 Pure: texts and types in, values out.
 
-Columns are those of Spark's own Kafka sink, and so are the refusals; what else a row has is passed
-over, as it is there:
+Columns and errors are those of Spark's own Kafka sink; other columns of a row are ignored, as
+there:
 
     value      string or binary      required
     key        string or binary
-    topic      string                required where the option topic does not say it for all rows
+    topic      string                required unless the option topic names it for all rows
     partition  int
     headers    array<struct<key:string,value:binary>>
-    timestamp  timestamp             with keepTimestamps alone, which Spark's own sink does not have
+    timestamp  timestamp             only with keepTimestamps, which Spark's own sink does not have
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from kserver.errors import ConfigError
 
 HEADERS_TYPE = "array<struct<key:string,value:binary>>"
 TRANSACTION_TIMEOUT_MS = 900_000
-"""The longest that brokers allow by default: a transaction is open for as long as a batch takes."""
+"""The maximum that brokers allow by default: a transaction is open as long as a batch takes."""
 
 BATCH_BYTES = 1 << 17
-"""Where nothing is said: what comes is much at once, and a batch costs by itself."""
+"""Default batch.size: rows come in large numbers, and each batch has a fixed cost."""
 
 _TYPES = {
     "topic": ("string",),
@@ -61,25 +61,25 @@ _REFUSED = {
     }.items()
 }
 _SPARKS = ("checkpointLocation", "queryName", "outputMode", "numRows", "truncate")
-"""Options of a streaming query, or of all: Spark hands them on with the others."""
+"""Options of a streaming query, or of all: Spark passes them on with the others."""
 
 
 @dataclass(frozen=True)
 class WriteOptions:
     topic: str | None
-    """The topic of all rows, whatever their column says."""
+    """The topic of all rows, whatever their column has."""
     dlq_topic: str | None
-    """Where rows go that cannot be written."""
+    """The topic for rows that cannot be written."""
     keep_timestamps: bool
     exactly_once: bool
     transactional_id_prefix: str
     marker_topic: str
     client: dict[str, str]
-    """Settings of a ProducerConfig."""
+    """Configs of a ProducerConfig."""
 
 
 def write_options(given: Mapping[str, str]) -> WriteOptions:
-    """ConfigError names the option and what to do."""
+    """Return the checked options. Raises ConfigError with the option and the remedy."""
     reading = {
         name.lower(): "is for reading; leave it out of a write"
         for name in NAMES
@@ -109,15 +109,15 @@ def _name(options: GivenOptions, name: str) -> str | None:
 
 
 def _check(client: dict[str, str], exactly_once: bool) -> None:
-    """What a producer would refuse is refused before there is a task."""
+    """Check the producer's configuration before there is a task."""
     if exactly_once:
         client.setdefault("transaction.timeout.ms", str(TRANSACTION_TIMEOUT_MS))
     ProducerConfig.of(client | ({"transactional.id": "k"} if exactly_once else {}))
 
 
 def columns_of(types: Mapping[str, str], options: WriteOptions) -> tuple[str, ...]:
-    """The columns that are written, of those with these simple types.  ConfigError where one is
-    missing or of another type.
+    """Return the columns to write, of those with these simple types. Raises ConfigError if one is
+    missing or has another type.
     """
     for name, lacking in _LACKING.items():
         if name not in types and not (name == "topic" and options.topic is not None):

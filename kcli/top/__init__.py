@@ -1,7 +1,7 @@
-"""`k top`: what a cluster does now, look by look.
+"""`k top`: the present activity of a cluster, snapshot by snapshot.
 
-snapshot   one look at a cluster: what every broker tells
-rates      looks in, rows out: how fast and which way everything goes
-tables     rows as the lines that a person reads
-screen     where they are shown: on a terminal, as plain text, as rows of -o
+snapshot   one snapshot of a cluster: the responses of every broker
+rates      snapshots in, rows out: rates and trends
+tables     rows as lines for a person
+screen     output on a terminal, as plain text, or as rows of -o
 """

@@ -1,15 +1,15 @@
-"""Looks in, rows out: how fast and which way everything in a cluster goes.
+"""Snapshots in, rows out: rates and trends of everything in a cluster.
 
-    records in     growth of where partitions end
+    records in     growth of the partitions' end offsets
     bytes in       growth of the leaders' logs
-    records out    growth of what groups have committed, over the last looks: a consumer commits
-                   every 5 s unless told otherwise
+    records out    growth of the groups' committed offsets, over the last snapshots: a consumer
+                   commits every 5 s by default
     bytes out      records out, at the mean size of the records that came in: an estimate
-    lag            how much further partitions go than what a group has committed
+    lag            end offsets minus a group's committed offsets
 
-What cannot be told is None, never a guess and never below zero: a log that retention made shorter,
-a topic that was made anew, an offset that was set back, a broker that does not answer.  A sum is
-known where all its parts are.  A partition without a leader takes no records, and has no part.
+An unknown value is None, never a guess and never below zero: a log shortened by retention, a topic
+that was created again, an offset that was reset, a broker that does not respond. A sum is known if
+all its parts are. A partition without a leader takes no records, and is not a part.
 
 Pure: snapshots in, rows out.
 """
@@ -30,7 +30,7 @@ UP, AWAY = "up", "away"
 OK, UNDER_REPLICATED, OFFLINE = "ok", "under-replicated", "offline"
 GROWING, SHRINKING, STEADY = "growing", "shrinking", "steady"
 STEADY_SHARE = 0.001
-"""A lag is steady while it changes by no more than this part of itself in a second."""
+"""A lag is steady while it changes by at most this share of itself per second."""
 
 _WORST_FIRST = (AWAY, OFFLINE, UNDER_REPLICATED, UP, OK)
 
@@ -43,7 +43,7 @@ Subject: TypeAlias = tuple[str, str]
 
 
 class Row(NamedTuple):
-    """The fields of k.top; None where one does not apply to the kind, or is not known."""
+    """The fields of k.top; None if one does not apply to the kind, or is unknown."""
 
     kind: str
     name: str
@@ -69,7 +69,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Seen:
-    """What there is to show of a look: what is wrong first, then the busiest; groups by lag."""
+    """The rows of a snapshot: faulty ones first, then the busiest; groups by lag."""
 
     time_ms: int
     controller: BrokerId | None
@@ -77,9 +77,9 @@ class Seen:
     topics: list[Row]
     groups: list[Row]
     refused: Mapping[str, str]
-    """What brokers would not tell, and why."""
+    """Requests that brokers refused, and the reasons."""
     missing: str = ""
-    """Why no broker answers; the rows are those of the last look that one answered."""
+    """Why no broker responds; the rows are then those of the last successful snapshot."""
 
     @property
     def away(self) -> int:
@@ -87,8 +87,9 @@ class Seen:
 
 
 class History:
-    """Remembers what a look is compared with.  Changes of the ISR and of leaders are counted from
-    the first look on."""
+    """Keeps the earlier snapshots to compare with. Changes of the ISR and of leaders are counted
+    from the first snapshot on.
+    """
 
     def __init__(self) -> None:
         self._before: Snapshot | None = None
@@ -97,14 +98,16 @@ class History:
         self._commits: dict[str, _Commits] = defaultdict(_Commits)
         self._trends: dict[str, Trend] = defaultdict(Trend)
         self._record_bytes: dict[str, float] = {}
-        """Mean size of a topic's records, as they came in last."""
+        """Mean size of a topic's records in the last interval."""
         self._up_ms: dict[BrokerId, int] = {}
-        """When a broker answered last."""
+        """When a broker last responded."""
         self._addresses: dict[BrokerId, str] = {}
         self._groups: set[str] = set()
 
     def missed(self, why: str) -> Seen:
-        """A look that no broker answered: all are away, and the rest is as it was seen last."""
+        """Return the rows of a snapshot without a response: all brokers are away, the rest is as
+        before.
+        """
         last = self._last
         assert last is not None, "there was no look before"
         gone = [
@@ -128,7 +131,7 @@ class History:
         outs = self._outs(flows)
         records_out = _by_all(outs, flows)
         brokers = {*self._addresses, *(b for _, p in now.partitions() for b in p.replicas)}
-        # What a coordinator does not tell of now is still there.
+        # Groups whose coordinator did not respond still exist.
         self._groups = {*now.groups, *(() if now.has_all_groups else self._groups)}
         for gone in self._trends.keys() - self._groups:
             del self._trends[gone]
@@ -165,7 +168,7 @@ class History:
             self._record_bytes[topic] = size / records
 
     def _outs(self, flows: _Flows) -> dict[str, Rates]:
-        """Records out of each partition, by each group whose offsets we may read."""
+        """Return records out of each partition, by each group whose offsets are readable."""
         return {
             name: self._commits[name].per_second(
                 Told(told.at_s, flows.commits(told.values)), flows.same
@@ -260,14 +263,15 @@ class History:
 
 
 class _Commits:
-    """What a group had committed at the last looks."""
+    """A group's committed offsets in the last snapshots."""
 
     def __init__(self) -> None:
         self._looks: deque[Told[Mapping[TopicPartition, Offset]]] = deque(maxlen=WINDOW - 1)
 
     def per_second(self, now: Told[Mapping[TopicPartition, Offset]], same: set[str]) -> Rates:
-        """How fast each offset grew since the oldest of them; None where it is new.  All begin anew
-        where one was set back, or its topic was made anew: is not in `same`."""
+        """Return the growth of each offset since the oldest of them; None if it is new. The history
+        is dropped if an offset was reset, or its topic was created again (is not in `same`).
+        """
         if self._looks:
             last = self._looks[-1].values
             for partition, offset in now.values.items():
@@ -289,12 +293,12 @@ class _Commits:
 
 
 class _Flows:
-    """What has changed from one look to the next, partition by partition."""
+    """Changes from one snapshot to the next, by partition."""
 
     def __init__(self, before: Snapshot | None, now: Snapshot) -> None:
         self.now = now
         self.same = _same_topics(before, now)
-        """Topics that were there before."""
+        """Topics that existed before."""
         self.known_before = (
             {} if before is None else {t: p for t, p in before.partitions() if t.topic in self.same}
         )
@@ -318,32 +322,34 @@ class _Flows:
                 continue
             ends = before.end(partition, was.leader), now.end(partition, leader)
             self.records_in[partition] = growth(*ends)
-            # Of the same replica, whoever led before: replicas differ in size.
+            # Of the same replica, whichever broker led before: replicas differ in size.
             sizes = before.size(partition, leader), now.size(partition, leader)
             self.bytes_in[partition] = growth(*sizes)
 
     def commits(self, group: SeenGroup) -> dict[TopicPartition, Offset]:
-        """Without those of topics that are no more: of them nothing is left to read."""
+        """Return committed offsets without those of deleted topics, which have no lag."""
         return {p: offset for p, offset in (group.committed or {}).items() if p in self.leaders}
 
     def size(self, partitions: Iterable[TopicPartition]) -> int | None:
-        """Bytes of the leaders' logs; None where one is not known."""
+        """Return the bytes of the leaders' logs; None if one is unknown."""
         sizes = [self.now.size(p, self.leaders[p]) for p in partitions]
         known = [size.values for size in sizes if size is not None]
         return sum(known) if len(known) == len(sizes) else None
 
     def lag(self, commits: Mapping[TopicPartition, Offset]) -> int | None:
-        """Records left to read in all of these; None where it is not known of one, or of none."""
+        """Return the records left to read in all of these; None if one is unknown, or there is
+        none.
+        """
         found = []
         for partition, offset in commits.items():
             end = self.now.end(partition, self.leaders[partition])
-            # An offset that was committed after we had asked for the end is beyond it.
+            # An offset committed after the request for the end offset may be beyond it.
             found.append(None if end is None else max(0, end.values - offset))
         return lags.total(found)
 
 
 def _by_all(outs: Mapping[str, Rates], flows: _Flows) -> Rates:
-    """Records out by all groups together; not known while a coordinator does not tell its own."""
+    """Return records out by all groups together; unknown while a coordinator does not respond."""
     if not flows.now.has_all_groups or not flows.known_before:
         return dict.fromkeys(flows.leaders)
     rates: Rates = dict.fromkeys(flows.leaders, 0.0)
@@ -355,7 +361,9 @@ def _by_all(outs: Mapping[str, Rates], flows: _Flows) -> Rates:
 
 
 def _same_topics(before: Snapshot | None, now: Snapshot) -> set[str]:
-    """A topic that was deleted and made anew has another id, where brokers know of ids."""
+    """Return the topics that existed before. A topic that was created again has another id, if
+    brokers have ids.
+    """
     if before is None:
         return set()
     return {
@@ -366,14 +374,14 @@ def _same_topics(before: Snapshot | None, now: Snapshot) -> set[str]:
 
 
 def growth(before: Told[int] | None, now: Told[int] | None) -> PerSecond:
-    """None where either is not known, or where it became less."""
+    """Return the growth per second; None if either value is unknown, or it decreased."""
     if before is None or now is None or now.values < before.values or now.at_s <= before.at_s:
         return None
     return (now.values - before.values) / (now.at_s - before.at_s)
 
 
 def total(rates: Rates, partitions: Iterable[TopicPartition]) -> PerSecond:
-    """The sum over these; None where one is not known."""
+    """Return the sum over the partitions; None if one is unknown."""
     so_far = 0.0
     for partition in partitions:
         rate = rates[partition]
@@ -384,7 +392,7 @@ def total(rates: Rates, partitions: Iterable[TopicPartition]) -> PerSecond:
 
 
 def trend(lag: int | None, per_second: PerSecond) -> str | None:
-    """Which way a lag goes that changes so fast."""
+    """Return the trend of a lag that changes at this rate."""
     if lag is None or per_second is None:
         return None
     if abs(per_second) <= lag * STEADY_SHARE:

@@ -1,4 +1,4 @@
-"""Where looks are shown: in place on a terminal, as tables one after another, or as rows of -o."""
+"""Output of snapshots: in place on a terminal, as tables one after another, or as rows of -o."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STYLES = {HEADING: "bold", WRONG: "red", "": ""}
 
 
 def as_rows(out: Rows, views: Sequence[str]) -> Show:
-    """What is not told is said once, however often it is asked for."""
+    """Return a function that prints rows; each refused request is reported once."""
     told: set[str] = set()
     was_missing = False
 
@@ -41,7 +41,7 @@ def as_rows(out: Rows, views: Sequence[str]) -> Show:
 
 
 def as_text(views: Sequence[str]) -> Show:
-    """Whole tables, and a blank line between one look and the next."""
+    """Return a function that prints whole tables, and a blank line between snapshots."""
     told: set[str] = set()
     is_first = True
 
@@ -65,7 +65,7 @@ def as_text(views: Sequence[str]) -> Show:
 
 @contextmanager
 def on_a_terminal(views: Sequence[str]) -> Iterator[Show]:
-    """Each look in the place of the one before, cut to the terminal's size."""
+    """Show each snapshot in place of the one before, cut to the terminal's size."""
     from rich.console import Console, Group
     from rich.live import Live
     from rich.text import Text
@@ -75,7 +75,7 @@ def on_a_terminal(views: Sequence[str]) -> Iterator[Show]:
     def drawn(seen: Seen) -> Group:
         lines = [Line(tables.summary(seen), HEADING)]
         lines += [Line(note, WRONG) for note in tables.notes(seen)]
-        # A line less, for the cursor.
+        # One line less, for the cursor.
         height = console.height - 1 - len(lines)
         for table in tables.tables(seen, views, height=height, width=console.width):
             lines += [Line(""), *table]
@@ -83,7 +83,7 @@ def on_a_terminal(views: Sequence[str]) -> Iterator[Show]:
             *(Text(line.text, STYLES[line.style], no_wrap=True, overflow="crop") for line in lines)
         )
 
-    # What else is printed meanwhile is printed as ever.
+    # Other output is printed as usual.
     with Live(
         console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
     ) as live:

@@ -1,13 +1,12 @@
-"""One look at a cluster: every broker is asked at the same time, and each once.
+"""One snapshot of a cluster: every broker is asked once, all at the same time.
 
-    Metadata                   brokers, leaders, who is in sync: from any broker
-    DescribeQuorum             the controller, where KRaft keeps it from Metadata
-    ListOffsets                where the partitions end that a broker leads
-    DescribeLogDirs            how large its replicas are
-    ListGroups, OffsetFetch    the groups that it coordinates, and what they have committed
+    Metadata                   brokers, leaders, in-sync replicas: from any broker
+    DescribeQuorum             the controller, which KRaft omits from Metadata
+    ListOffsets                end offsets of the partitions that a broker leads
+    DescribeLogDirs            sizes of its replicas
+    ListGroups, OffsetFetch    the groups that it coordinates, and their committed offsets
 
-A broker that does not answer in time costs the look that time and nothing else: what it would have
-told is not known.
+A broker that does not respond in time delays the snapshot by that time; its values are unknown.
 """
 
 from __future__ import annotations
@@ -36,23 +35,23 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PATIENCE_MS = 15_000
-"""How long the first look waits for a cluster that does not answer."""
+"""How long the first snapshot waits for a cluster that does not respond."""
 RETRIES = 2
-"""How often brokers are asked again for metadata before a later look is given up."""
+"""Retries of the metadata request before a later snapshot is given up."""
 ENDS, SIZES, GROUPS = "ends of partitions", "sizes of replicas", "groups"
 FAILURES = (ClientError, KafkaError, ProtocolError, OSError)
-"""What a question to a cluster may fail with."""
+"""Errors of a request to a cluster."""
 
 
 class Told(NamedTuple, Generic[T]):
-    """An answer, and when it came: seconds of a clock that never jumps."""
+    """A response, and its time in seconds of a monotonic clock."""
 
     at_s: float
     values: T
 
 
 class SeenGroup(NamedTuple):
-    """`state` is None where the broker does not tell it, `committed` where it refuses."""
+    """`state` is None if the broker does not report it, `committed` if it refuses."""
 
     state: str | None
     committed: Mapping[TopicPartition, Offset] | None
@@ -60,16 +59,16 @@ class SeenGroup(NamedTuple):
 
 @dataclass
 class BrokerAnswers:
-    """What one broker told; None where it refused, did not answer, or was not asked."""
+    """One broker's responses; None if it refused, did not respond, or was not asked."""
 
     ends: Told[Mapping[TopicPartition, Offset]] | None = None
     sizes: Told[Mapping[TopicPartition, int]] | None = None
     """Bytes of its replicas."""
     groups: Told[Mapping[str, SeenGroup]] | None = None
     is_silent: bool = False
-    """Whether it answers nothing at all."""
+    """Whether it does not respond at all."""
     refused: dict[str, str] = field(default_factory=dict)
-    """Why, by what it was asked for."""
+    """Reasons by request."""
 
 
 @dataclass
@@ -78,10 +77,10 @@ class Snapshot:
     at_s: float
     controller: BrokerId | None
     nodes: Mapping[BrokerId, Node]
-    """The brokers that the cluster has now."""
+    """The present brokers of the cluster."""
     topics: Mapping[str, TopicMetadata]
     answers: Mapping[BrokerId, BrokerAnswers]
-    """Of all `nodes`."""
+    """The responses of all `nodes`."""
 
     def partitions(self) -> Iterator[tuple[TopicPartition, PartitionMetadata]]:
         for topic in self.topics.values():
@@ -106,13 +105,13 @@ class Snapshot:
         return None if answers is None else _one(answers.ends, partition)
 
     def size(self, partition: TopicPartition, broker: BrokerId | None) -> Told[int] | None:
-        """Bytes of the replica that this broker has."""
+        """Return the bytes of the replica on this broker."""
         answers = None if broker is None else self.answers.get(broker)
         return None if answers is None else _one(answers.sizes, partition)
 
     @property
     def refused(self) -> dict[str, str]:
-        """What brokers would not tell, and why."""
+        """Requests that brokers refused, and the reasons."""
         return {
             f"{what} of broker {broker}": why
             for broker, answers in sorted(self.answers.items())
@@ -127,17 +126,18 @@ def _one(told: Told[Mapping[TopicPartition, int]] | None, key: TopicPartition) -
 
 
 class Wanted(NamedTuple):
-    """Which are looked at; of groups, only what they have committed for these topics."""
+    """The selected topics and groups; of groups, only committed offsets of these topics."""
 
     topic: Callable[[str], bool]
     group: Callable[[str], bool]
     readers_only: bool
-    """Leave out groups that have committed nothing for these topics."""
+    """Leave out groups without committed offsets of these topics."""
 
 
 async def take(cluster: Cluster, wanted: Wanted, *, patient: bool) -> Snapshot:
-    """Raises ClientError, KafkaError, ProtocolError or OSError where no broker answers: after a few
-    tries, or if `patient` only when the time is over that a command waits for a cluster."""
+    """Take a snapshot. Raises ClientError, KafkaError, ProtocolError or OSError if no broker
+    responds: after a few retries, or if `patient` only after PATIENCE_MS.
+    """
     await _learn(cluster, INT_MAX if patient else RETRIES)
     now = Snapshot(
         round(time.time() * 1000),
@@ -159,14 +159,15 @@ async def take(cluster: Cluster, wanted: Wanted, *, patient: bool) -> Snapshot:
 
 
 async def _learn(cluster: Cluster, retries: int) -> None:
-    """From the first broker that answers: one that is silent is left for the next one as soon as
-    its connection has timed out."""
+    """Refresh metadata from the first broker that responds: after the connection timeout of one,
+    the next one is tried.
+    """
     deadline = cluster.deadline(PATIENCE_MS)
     await cluster.retry("listTopics", deadline, lambda: cluster.refresh(None), retries=retries)
 
 
 async def _controller(cluster: Cluster) -> BrokerId | None:
-    """None where it is not known, or not told to us."""
+    """Return the controller; None if unknown or unauthorized."""
     try:
         async with asyncio.timeout(ANSWER_S):
             peer = await cluster.peer()
@@ -184,8 +185,7 @@ async def _ask(
     led: list[TopicPartition],
     wanted: Wanted,
 ) -> None:
-    """Everything of one broker; what one question is refused does not keep the others from being
-    answered."""
+    """Send all requests to one broker; each may fail independently of the others."""
 
     async def told(what: str, asking: Awaitable[T]) -> Told[T] | None:
         try:
@@ -208,7 +208,7 @@ async def _ask(
         told(SIZES, _sizes(cluster, broker, wanted)),
         told(GROUPS, _groups(cluster, broker, wanted)),
     )
-    # Of no partitions it need not be asked where they end.
+    # A broker that leads no partition is not asked for end offsets.
     asked = {ENDS, SIZES, GROUPS} if led else {SIZES, GROUPS}
     answers.is_silent = asked <= set(unanswered)
 
@@ -216,7 +216,7 @@ async def _ask(
 async def _ends(
     cluster: Cluster, broker: BrokerId, led: list[TopicPartition]
 ) -> dict[TopicPartition, Offset]:
-    """Without those of which it says that it does not lead them."""
+    """Return end offsets, without partitions that the broker does not lead."""
     found = await offsets.list_at(cluster, broker, dict.fromkeys(led, offsets.LATEST))
     return {p: one.offset for p, one in found.items() if not isinstance(one, KafkaError)}
 
@@ -224,7 +224,7 @@ async def _ends(
 async def _sizes(cluster: Cluster, broker: BrokerId, wanted: Wanted) -> dict[TopicPartition, int]:
     directories = await log_dirs.describe_at(cluster, broker)
     if not directories:
-        # So said brokers before Kafka 3.0 to who may not know.
+        # The response of brokers before Kafka 3.0 without authorization.
         raise KafkaError(ErrorCode.cluster_authorization_failed)
     return {
         replica.partition: replica.size

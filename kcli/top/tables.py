@@ -1,5 +1,4 @@
-"""What a look shows to a person: a line on the cluster, and a table each of brokers, topics and
-groups.
+"""A snapshot for a person: a line about the cluster, and tables of brokers, topics and groups.
 
 Pure: rows in, lines out.
 """
@@ -17,20 +16,20 @@ from kcli.top.rates import AWAY, OFFLINE, UNDER_REPLICATED, UP, Row, Seen
 Cells: TypeAlias = tuple[str, ...]
 
 RATES = ("RECORDS-IN/S", "BYTES-IN/S", "RECORDS-OUT/S", "~BYTES-OUT/S")
-"""The tilde says that it is an estimate."""
+"""The tilde marks an estimate."""
 CHANGES = ("ISR", "ELECTIONS", "OUT-OF-SYNC", "SIZE")
 HEADINGS = {
     "brokers": ("BROKER", "STATE", *RATES, "LEADS", *CHANGES),
     "topics": ("TOPIC", "STATE", *RATES, "PARTITIONS", *CHANGES),
     "groups": ("GROUP", "STATE", "LAG", "LAG/S", "TREND", *RATES[2:], "PARTITIONS"),
 }
-"""What matters most stands on the left: a narrow terminal shows as many columns as it can."""
+"""The most important columns are on the left: a narrow terminal shows as many as fit."""
 VIEWS = tuple(HEADINGS)
 ON_THE_LEFT = (0, 1)
-"""Columns of words."""
+"""Left-aligned columns."""
 GAP = "  "
 NAME_COLUMNS = 30
-"""What the name may take of a terminal that is too narrow."""
+"""Maximum width of the name on a terminal that is too narrow."""
 
 HEADING, WRONG = "heading", "wrong"
 
@@ -38,11 +37,11 @@ HEADING, WRONG = "heading", "wrong"
 class Line(NamedTuple):
     text: str
     style: str = ""
-    """HEADING, WRONG or "": how a terminal shows it."""
+    """HEADING, WRONG or "": style on a terminal."""
 
 
 def summary(seen: Seen) -> str:
-    """The cluster in a line."""
+    """Return a line about the cluster."""
     partitions, under_replicated, offline = (
         sum(getattr(row, name) or 0 for row in seen.topics)
         for name in ("partitions", "under_replicated", "offline")
@@ -57,7 +56,7 @@ def summary(seen: Seen) -> str:
 
 
 def notes(seen: Seen) -> list[str]:
-    """What keeps the tables from being whole."""
+    """Return the reasons why the tables are incomplete."""
     told = [f"not available: {what}: {why}" for what, why in seen.refused.items()]
     if seen.missing:
         told.append(f"no broker has answered since {clock(seen.time_ms)}: {seen.missing}")
@@ -67,8 +66,9 @@ def notes(seen: Seen) -> list[str]:
 def tables(
     seen: Seen, views: Sequence[str], *, height: int | None = None, width: int | None = None
 ) -> list[list[Line]]:
-    """The lines of each of `views`; cut to so many lines in all, with a blank one before each, and
-    to so many columns."""
+    """Return the lines of each of `views`, cut to `height` lines in total, including a blank one
+    before each, and to `width` columns.
+    """
     rows = rows_of(seen)
     wanted = [len(rows[view]) for view in views]
     rooms = wanted if height is None else shared(wanted, height - 2 * len(views))
@@ -80,7 +80,7 @@ def rows_of(seen: Seen) -> dict[str, list[Row]]:
 
 
 def shared(wanted: Sequence[int], lines: int) -> list[int]:
-    """Who wants little gets it; the others share what is left evenly."""
+    """Distribute lines: tables that need few get them, the others share the rest evenly."""
     rooms = [0] * len(wanted)
     left = max(lines, 0)
     smallest_first = sorted(range(len(wanted)), key=lambda index: wanted[index])
@@ -91,7 +91,7 @@ def shared(wanted: Sequence[int], lines: int) -> list[int]:
 
 
 def _table(view: str, rows: Sequence[Row], room: int, width: int | None) -> list[Line]:
-    # One line says how many more there are.
+    # One line has the number of the others.
     shown = rows if len(rows) <= room else rows[: max(0, room - 1)]
     cells = [HEADINGS[view], *(tuple(map(visible, _CELLS[view](row))) for row in shown)]
     heading, *lines = aligned(cells, width)
@@ -106,7 +106,7 @@ def _table(view: str, rows: Sequence[Row], room: int, width: int | None) -> list
 
 
 def aligned(lines: Sequence[Cells], width: int | None) -> list[str]:
-    """Columns one below another; in `width`, names are cut and then columns are left out."""
+    """Align columns; to fit `width`, names are cut and then columns are left out."""
     from rich.cells import cell_len, set_cell_size
 
     widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
@@ -193,7 +193,7 @@ def _changes(row: Row) -> Cells:
 
 
 def clock(time_ms: int) -> str:
-    """The time of day here."""
+    """Return the local time of day."""
     return datetime.fromtimestamp(time_ms / 1000).astimezone().strftime("%H:%M:%S")
 
 
@@ -206,7 +206,7 @@ def rate(value: float | None) -> str:
 
 
 def size(value: float | None) -> str:
-    """`1.5 MB`: in powers of 1000."""
+    """Format a size, such as `1.5 MB`, in powers of 1000."""
     from rich.filesize import decimal
 
     return NOTHING if value is None else decimal(round(value))

@@ -1,4 +1,4 @@
-"""`k spark-submit audit`: what topics hold against what has landed, counted window by window."""
+"""`k spark-submit audit`: the records of topics against the landed rows, counted by window."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def audit(given: SimpleNamespace) -> int:
     with shared.session(shows_stages=True) as spark:
         found = audited(spark, _audit(given))
     shown = [one for one in found if given.all or one.differs]
-    # Nothing to tell is nothing to mail.
+    # Print nothing without a difference, so that cron sends no mail.
     if shown or given.output is not None:
         given.output = given.output or Format("table")
         with rows(given, SHAPE) as out:
@@ -179,7 +179,7 @@ def check(given: SimpleNamespace) -> None:
 
 
 def _audit(given: SimpleNamespace) -> Audit:
-    """Refused where the options make no sense."""
+    """Return the audit. Raises Refused if the options are invalid."""
     now_ms = int(time.time() * 1000)
     grace_s = GRACE_S if given.grace is None else given.grace
     audit = Audit(
@@ -196,7 +196,7 @@ def _audit(given: SimpleNamespace) -> Audit:
 
 
 def _report(given: SimpleNamespace, found: Iterable[Finding]) -> None:
-    """A record for each, its topic the key."""
+    """Send a record for each finding, with its topic as the key."""
     with Blocking(Producer, of_producer(client_properties(given))) as producer:
         sent = [
             producer.send(given.report_topic, _json(one), key=one.topic.encode()) for one in found

@@ -1,12 +1,12 @@
-"""Audit's queries: what the topics hold and what has landed of it, counted by Spark.
+"""Audit's queries: the records of topics and the landed rows, counted by Spark.
 
 The offsets that a topic holds are looked up once, before anything is counted, and only records of
-these offsets are compared: what is written or landed meanwhile is no difference.
+these offsets are compared: records written or landed meanwhile are not a difference.
 
-Only the timestamp column of a topic is read.  Each window has a count and a sum of hashes of its
-timestamps.  Where sums differ, or records were compacted away, the topic is read once more and
-compared with the landed rows offset by offset: a row whose timestamp is not that of the record at
-its offset is of another record, as after a topic was deleted and created again.
+Only the timestamp column of a topic is read. Each window has a count and a sum of hashes of its
+timestamps. If sums differ, or records were compacted away, the topic is read once more and compared
+with the landed rows offset by offset: a row whose timestamp differs from that of the record at its
+offset is of another record, as after a topic was deleted and created again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ RECORD = ("topic", "partition", "offset", "timestamp")
 CLEANUP_POLICY = "cleanup.policy"
 
 Ranges = dict[TopicPartition, tuple[int, int]]
-"""The offsets that are compared, the last one exclusive."""
+"""The offsets to compare, the last one exclusive."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,10 @@ class Audit:
     format: str
     window_ms: int
     overdue_ms: int
-    """What has not landed of a window that was over by then is missing."""
+    """Records of windows that had ended by then count as missing if they have not landed."""
     start: Place = EVERYTHING
     dlq: str | None = None
-    """Where what could not land was put aside."""
+    """The topic of records that could not land."""
 
     @property
     def client(self) -> dict[str, str]:
@@ -64,7 +64,7 @@ class Audit:
 
 
 def audited(spark: SparkSession, audit: Audit) -> list[Finding]:
-    """Every window of every topic that has records on the broker or landed."""
+    """Return every window of every topic that has records on the broker or landed."""
     earliest, ranges = _ranges(audit)
     compacted = _compacted(audit, {p.topic for p in ranges})
     records = _placed(spark, audit, earliest, ranges)
@@ -91,7 +91,7 @@ def audited(spark: SparkSession, audit: Audit) -> list[Finding]:
 
 
 def _ranges(audit: Audit) -> tuple[Offsets, Ranges]:
-    """Where each log begins, and what of it is compared."""
+    """Return the log start offsets, and the ranges to compare."""
     options = batch_options(audit.read_options)
     with Blocking(Logs, options) as logs:
         ids = logs.partitions()
@@ -102,7 +102,7 @@ def _ranges(audit: Audit) -> tuple[Offsets, Ranges]:
 
 
 def _compacted(audit: Audit, topics: set[str]) -> list[str]:
-    """Those whose records may go from between others, or that the cluster does not tell of."""
+    """Return the compacted topics, and those whose configuration cannot be read."""
     resources = [(ResourceType.TOPIC, name) for name in sorted(topics)]
     with Blocking(Admin, of_client(audit.client)) as admin:
         told = admin.describe_configs(resources, [CLEANUP_POLICY])
@@ -114,10 +114,10 @@ def _compacted(audit: Audit, topics: set[str]) -> list[str]:
 
 
 def _placed(spark: SparkSession, audit: Audit, earliest: Offsets, ranges: Ranges) -> DataFrame:
-    """A row for each record that landed of the ranges, or of what has aged out before them: its
-    offset, its window and time, whether it `is_before` the range, and how many `copies` of it
-    landed.  Of copies with several times the latest counts: where a topic was created again and has
-    landed again, it is that of the new topic.
+    """Return a row for each landed record of the ranges, or of aged-out records before them: its
+    offset, its window and time, whether it `is_before` the range, and how many `copies` landed. Of
+    copies with different times the latest counts: if a topic was created again and has landed
+    again, it is that of the new topic.
     """
     from pyspark.sql import functions as F
 
@@ -132,7 +132,7 @@ def _placed(spark: SparkSession, audit: Audit, earliest: Offsets, ranges: Ranges
     if audit.dlq is not None:
         rows = rows.unionAll(_put_aside(spark, audit, audit.dlq))
     rows = _since(rows, audit).join(F.broadcast(places), ["topic", "partition"])
-    # What is before the start is not looked at, or has aged out where the topic begins there.
+    # Records before the start are ignored, except aged-out ones if the topic begins there.
     if audit.start.offsets is not None:
         rows = rows.where("offset >= start OR start = earliest")
     return (
@@ -148,7 +148,7 @@ def _placed(spark: SparkSession, audit: Audit, earliest: Offsets, ranges: Ranges
 
 
 def _put_aside(spark: SparkSession, audit: Audit, dlq: str) -> DataFrame:
-    """The records that dead letters were.  The first one makes the topic."""
+    """Return the records of dead letters. Only dead letters have the header topic."""
     from pyspark.sql.types import StructType
 
     from kcli.spark.source import HEADERS
@@ -160,7 +160,7 @@ def _put_aside(spark: SparkSession, audit: Audit, dlq: str) -> DataFrame:
         .schema(StructType([HEADERS]))
         .load()
     )
-    # Several jobs may have put one record aside.
+    # Several jobs may have sent the same record there.
     return letters.selectExpr(*place_sql()).distinct()
 
 
@@ -178,8 +178,9 @@ def _count_landed(records: DataFrame) -> DataFrame:
 def _count_held(
     spark: SparkSession, audit: Audit, ranges: Ranges, last: Offsets
 ) -> Iterator[tuple[Window, Counts, int]]:
-    """What the topics hold up to the `last` that landed, with the sum of the hashes of its times,
-    and what they hold after it."""
+    """Yield the records of topics up to the `last` landed ones, with the sum of the hashes of their
+    times, and those after them.
+    """
     cuts = {p: last.get(p, start - 1) + 1 for p, (start, _) in ranges.items()}
     due = {p: (start, cuts[p]) for p, (start, _) in ranges.items()}
     after = {p: (cuts[p], end) for p, (_, end) in ranges.items()}
@@ -198,7 +199,7 @@ def _count_by_window(
     mine = {p: part for p, part in parts.items() if p.topic in topics}
     if not mine:
         return
-    # The name of the topic is worth a column only where there is more than one.
+    # The column topic is needed only with more than one topic.
     held = (
         _held(spark, audit, mine, "topic string, timestamp timestamp")
         if len(topics) > 1
@@ -222,8 +223,9 @@ def _compare(
     *,
     is_compacted: bool,
 ) -> Iterator[tuple[Window, Counts]]:
-    """What has landed of the topic and is gone from it since, between what is there, if it
-    `is_compacted`; and what has landed of other records than are at these offsets now."""
+    """Yield the landed records that the topic does not hold any more, if it `is_compacted`, and
+    those that are of other records than the ones at these offsets now.
+    """
     from pyspark.sql import functions as F
 
     mine = {p: part for p, part in ranges.items() if p.topic == topic}
@@ -241,7 +243,7 @@ def _compare(
 
 
 def _held(spark: SparkSession, audit: Audit, parts: Ranges, schema: str) -> DataFrame:
-    """What the topics hold of these offsets."""
+    """Return the records that the topics hold at these offsets."""
     starts = {p: start for p, (start, _) in parts.items()}
     ends = {p: end for p, (_, end) in parts.items()}
     options = {
@@ -254,7 +256,7 @@ def _held(spark: SparkSession, audit: Audit, parts: Ranges, schema: str) -> Data
 
 
 def _since(rows: DataFrame, audit: Audit) -> DataFrame:
-    """Those that are not older than the start says: files tell Spark their oldest."""
+    """Return the rows that are not older than the start; Spark skips files by their oldest time."""
     from pyspark.sql import functions as F
 
     if audit.start.time_ms is None:
@@ -263,7 +265,7 @@ def _since(rows: DataFrame, audit: Audit) -> DataFrame:
 
 
 def _window(audit: Audit) -> Column:
-    """The number of a record's window: no zone of a session has a say in it."""
+    """Return the number of a record's window, whatever the session's time zone."""
     from pyspark.sql import functions as F
 
     return F.floor(F.unix_millis("timestamp") / audit.window_ms)

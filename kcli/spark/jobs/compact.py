@@ -1,4 +1,4 @@
-"""`k spark-submit compact`: the small files of a directory or a Delta table become few."""
+"""`k spark-submit compact`: compacts small files of a directory or a Delta table into few."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FILES = {
     "parquet": re.compile(r"\.parquet$"),
     "json": re.compile(r"\.(json|jsonl|ndjson)(\.(gz|bz2|zst|lz4|snappy|deflate))?$"),
 }
-"""How the names of files end, by format."""
+"""Patterns of file names, by format."""
 _SUFFIX = re.compile(r"part-[0-9]+-[0-9a-f-]+(\..+)")
 
 MANUAL = Manual(
@@ -156,7 +156,7 @@ def check(given: SimpleNamespace) -> None:
 
 
 def compacted(spark: SparkSession, given: SimpleNamespace) -> str:
-    """What was done, for a person."""
+    """Compact, and return a summary."""
     store = opened(spark, given.path)
     if not store.entries(""):
         raise Refused(f"--path {given.path} contains no files; correct the path")
@@ -175,7 +175,7 @@ def compacted(spark: SparkSession, given: SimpleNamespace) -> str:
 
 
 def _check_place(spark: SparkSession, store: Store, given: SimpleNamespace) -> None:
-    """What a list beside or above says to be files of a table is not for us to take away."""
+    """Refuse a directory that belongs to a table: a list in it or above it names its files."""
     if any(entry.name == DELTA_LOG for entry in store.entries("")):
         raise Refused(f"--path {given.path} is a Delta table: give --format delta")
     above = store.uri("").rstrip("/")
@@ -194,7 +194,7 @@ def _compacted(spark: SparkSession, store: Store, given: SimpleNamespace) -> str
     for journal in list(swapping.pending(store)):
         waiting += not swapping.carry_out(store, journal, _now_ms(), interval)
     swapping.clean(store)
-    # The new ones of a swap that waits are no more to go than the old ones.
+    # New files of a pending swap must not be compacted, nor the old ones.
     held = {
         path
         for journal in swapping.pending(store)
@@ -235,7 +235,7 @@ def _units(store: Store, given: SimpleNamespace) -> list[Unit]:
 
 
 def _written(spark: SparkSession, store: Store, unit: Unit, given: SimpleNamespace) -> Journal:
-    """The new files, aside and counted, and what is to become of them."""
+    """Write the new files to a separate place, count them, and return the journal of the swap."""
     id = uuid.uuid4().hex[:12]
     where = swapping.staging(id)
     is_json = given.format == "json"
@@ -258,7 +258,7 @@ def _written(spark: SparkSession, store: Store, unit: Unit, given: SimpleNamespa
 
 
 def _read(spark: SparkSession, paths: list[str], is_json: bool) -> DataFrame:
-    """Lines of JSON as they are, whatever is in them."""
+    """Read files; lines of JSON are read as text."""
     if is_json:
         return spark.read.text(paths)
     return spark.read.option("mergeSchema", "true").parquet(*paths)
@@ -270,7 +270,7 @@ def _codec_of(unit: Unit) -> str:
 
 
 def _compare(before: DataFrame, after: DataFrame, unit: Unit, given: SimpleNamespace) -> None:
-    """Refused, with all as it was, where they do not hold the same."""
+    """Raises Refused, with all files unchanged, if the contents differ."""
     counts = [_counts(frame, given) for frame in (before, after)]
     if counts[0] != counts[1]:
         raise Refused(
@@ -322,14 +322,14 @@ def _compact_table(given: SimpleNamespace) -> str:
 
 
 def _compact_partition(table: Any, one: dict[str, str], given: SimpleNamespace) -> tuple[int, int]:
-    """How many files are gone and how many new."""
+    """Compact one partition; return the numbers of removed and added files."""
     table.update_incremental()
     version, rows = table.version(), _rows(table, one)
     metrics = table.optimize.compact(
         partition_filters=[(name, "=", value) for name, value in one.items()] or None,
         target_size=(given.target_mb or TARGET_MB) * MB,
     )
-    # Where others have written meanwhile there is nothing to compare with.
+    # If others have committed meanwhile, the counts cannot be compared.
     if table.version() == version + 1 and _rows(table, one) != rows:
         table.restore(version)
         raise Refused(f"{_named(one) or given.path}: rows were lost; the table was left unchanged")
@@ -339,7 +339,7 @@ def _compact_partition(table: Any, one: dict[str, str], given: SimpleNamespace) 
 def _partitions(table: Any) -> list[dict[str, str]]:
     if not table.metadata().partition_columns:
         return [{}]
-    # One whose value is null no filter of deltalake names: it stays as it is.
+    # deltalake has no filter for null: such partitions stay as they are.
     named = [{**one} for one in table.partitions() if None not in one.values()]
     return sorted(named, key=_named)
 

@@ -1,9 +1,9 @@
-"""What is made of small files: which go together, and what stands in the journal of a swap.
+"""Plans of compaction: which small files go together, and the journal of a swap.
 
 Pure: names, sizes and times in, plans and texts out.
 
     date=2026-11-21                  --partitions: directories with this value,
-    date=2026-11-*,hour=0?           like these patterns,
+    date=2026-11-*,hour=0?           or matching these patterns,
     date=2026-11-01..2026-11-20      or from the first to the last
 """
 
@@ -19,15 +19,15 @@ from urllib.parse import unquote
 from kcli.spark.jobs.store import StoreEntry
 
 ENOUGH = 0.75
-"""A file of so much of the size that is wanted stays as it is."""
+"""A file of at least this share of the target size stays as it is."""
 NAME = "compact-"
-"""What a file's name begins with that was made of others."""
+"""Prefix of the names of compacted files."""
 
 Selects = Callable[[Mapping[str, str]], bool]
 
 
 def selection(text: str | None) -> Selects:
-    """Whether a directory with these values is meant; ValueError for what is no such text."""
+    """Return a predicate of a directory's values. Raises ValueError if the text is invalid."""
     if text is None:
         return lambda _: True
     terms = [term.partition("=") for term in text.split(",")]
@@ -46,14 +46,14 @@ def _matcher(pattern: str) -> Callable[[str], bool]:
 
 
 def values_of(directory: str) -> dict[str, str]:
-    """`date=2026-11-21/hour=05`, read."""
+    """Parse `date=2026-11-21/hour=05`."""
     parts = (part.partition("=") for part in directory.split("/"))
     return {unquote(name): unquote(value) for name, equals, value in parts if equals}
 
 
 @dataclass(frozen=True)
 class Unit:
-    """Files of one directory that become fewer."""
+    """Files of one directory to be compacted into fewer."""
 
     directory: str
     files: tuple[StoreEntry, ...]
@@ -67,7 +67,9 @@ class Unit:
 def units(
     files: Iterable[StoreEntry], *, selects: Selects, target_bytes: int, before_ms: int
 ) -> list[Unit]:
-    """What is worth it, of files that are not younger than that."""
+    """Return the units that are worth compacting, of files that are not younger than
+    `before_ms`.
+    """
     of_directory: dict[str, list[StoreEntry]] = {}
     for file in files:
         if file.size < ENOUGH * target_bytes and file.modified_ms <= before_ms:
@@ -82,9 +84,10 @@ def units(
 
 @dataclass(frozen=True)
 class Journal:
-    """A swap that has been decided on: from here on it is carried out, however often it is begun.
+    """A swap that has been decided on: it is carried out, however often it is resumed.
 
-    `new` pairs where a file was written with where it goes."""
+    `new` pairs the place where a file was written with its destination.
+    """
 
     id: str
     old: list[str]
@@ -100,6 +103,6 @@ class Journal:
 
 
 def landed_name(directory: str, id: str, number: int, suffix: str) -> str:
-    """The path of a file that was made of others."""
+    """Return the path of a compacted file."""
     slash = "/" if directory else ""
     return f"{directory}{slash}{NAME}{id}-{number}{suffix}"

@@ -1,10 +1,10 @@
-"""Batches of a stream as commits of a Delta table: files by the tasks, the commit by the driver.
+"""Batches of a stream as commits of a Delta table: tasks write files, the driver commits them.
 
-The commit names the query and the batch, as Delta's transactions of applications do, and a batch
-that the table knows is not written again.  Files that belong to no commit, which a task leaves that
-was killed, no reader of the table sees; a full vacuum of the table removes them.
+The commit names the query and the batch, as Delta's application transactions do, and a batch that
+the table has is not written again. Files without a commit, left by a task that was killed, are not
+visible to readers of the table; a full vacuum of the table removes them.
 
-A task holds a few files open, and of what it has read little in memory.
+A task keeps a few files open, and few rows in memory.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from pyspark.sql.types import StructType
 from kcli.spark.processes import keep_modules
 
 HELD_BYTES = 64 << 20
-"""In memory of a task, before they are written: with many directories, of the largest alone."""
+"""Bytes in a task's memory before they are written; with many directories, only the largest is."""
 OPEN_FILES = 64
 MEASURED = ("partition", "offset")
-"""The columns whose least and most stand in the table's log, where there are such."""
+"""Columns whose minimum and maximum are in the table's log, if they exist."""
 
 
 class CommittedElsewhere(Exception):
@@ -40,7 +40,7 @@ class CommittedElsewhere(Exception):
 
 @dataclass(frozen=True)
 class Landed:
-    """A file, as the table's log is to have it."""
+    """A file, for the table's log."""
 
     path: str
     size: int
@@ -82,7 +82,7 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
         self._codec = codec
 
     def prepare(self) -> None:
-        """ValueError where there is a table that these rows do not fit in."""
+        """Create or check the table. Raises ValueError if it has other columns."""
         table_of(self._path, self._schema, self._parts)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> DeltaWritten:
@@ -110,7 +110,7 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
             commit(table, self._schema, self._parts, files, written[0].query, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """A commit that failed may have been made all the same, and the files be the table's."""
+        """Delete the files, unless the failed commit was made after all."""
         written = [message for message in messages if isinstance(message, DeltaWritten)]
         if not written or is_done(self._path, written[0].query, batchId):
             return
@@ -121,8 +121,9 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
 
 
 def address(path: str) -> str:
-    """The address that the libraries of Delta and Arrow take: Hadoop has names of its own for some
-    stores."""
+    """Return the address for the libraries of Delta and Arrow: Hadoop has other schemes for some
+    stores.
+    """
     for hadoop, theirs in (("s3a://", "s3://"), ("file://", ""), ("file:", "")):
         if path.startswith(hadoop):
             path = theirs + path.removeprefix(hadoop)
@@ -131,7 +132,7 @@ def address(path: str) -> str:
 
 
 def table_of(path: str, schema: pa.Schema, parts: Sequence[str]) -> Any:
-    """The table; ValueError where there is one of other columns."""
+    """Return the table, created if needed. Raises ValueError if it has other columns."""
     from deltalake import DeltaTable, Schema
 
     table = DeltaTable.create(path, schema, mode="ignore", partition_by=list(parts))
@@ -172,7 +173,7 @@ def commit(
 ) -> None:
     """Commit on top of this snapshot of the table, unless it has the batch.
 
-    Raises CommittedElsewhere if the query has committed since the snapshot.  So a driver that was
+    Raises CommittedElsewhere if the query has committed since the snapshot. So a driver that was
     stalled cannot add a batch that its successor has written.
     """
     from deltalake import CommitProperties, Transaction
@@ -193,8 +194,8 @@ def commit(
         )
         for file in files
     ]
-    # Deltalake accepts any version of a transaction.  It refuses the commit only if there was one
-    # of the same name after the snapshot that it is made on.
+    # Deltalake accepts any version of a transaction. It refuses the commit only if there was one of
+    # the same name after the snapshot that it is made on.
     properties = CommitProperties(app_transactions=[Transaction(query, batch)])
     try:
         table.create_write_transaction(
@@ -212,8 +213,9 @@ def commit(
 
 
 class DeltaFiles:
-    """What a task makes of its rows: a file for each directory, and another where there are too
-    many to hold open."""
+    """The files of a task's rows: one for each directory, or more if there are too many to keep
+    open.
+    """
 
     def __init__(self, path: str, parts: tuple[str, ...], codec: str, batch: int) -> None:
         self._store, self._base = store_of(path)
@@ -268,7 +270,7 @@ def store_of(path: str) -> tuple[fs.FileSystem, str]:
 def runs(
     batch: pa.RecordBatch, parts: Sequence[str]
 ) -> Iterator[tuple[tuple[str, ...], pa.RecordBatch]]:
-    """The rows of each directory without the columns that it says."""
+    """Yield the rows of each directory without the columns of its path."""
     if not batch.num_rows:
         return
     rest = batch.select([name for name in batch.schema.names if name not in parts])
@@ -277,7 +279,7 @@ def runs(
         return
     keys = pc.binary_join_element_wise(*(batch[name] for name in parts), "/")
     for key in pc.unique(keys).to_pylist():
-        # Mostly all are of one directory.
+        # Mostly all rows belong to one directory.
         chosen = rest if len(pc.unique(keys)) == 1 else rest.filter(pc.equal(keys, key))
         yield tuple(key.split("/")), chosen
 
@@ -299,7 +301,7 @@ class _File:
         self._stats.add(rows)
 
     def ended(self) -> tuple[str, int, str]:
-        """Its name, its size, and the stats."""
+        """Close the file; return its name, its size, and its statistics."""
         if self._rows:
             self.write()
         assert self._writer is not None
@@ -324,7 +326,7 @@ class _File:
 
 
 class _Stats:
-    """A file's statistics, as Delta's log has them."""
+    """A file's statistics for Delta's log."""
 
     def __init__(self) -> None:
         self._rows = 0

@@ -1,9 +1,9 @@
-"""Both ends of a job are told of the cluster by one file of properties: each is handed what is its.
+"""Client configs of both ends of a job, from one file of properties.
 
-What a consumer alone knows is not for a producer, and the other way round; what neither knows goes
-to both, which warn of it.
+Keys that only a consumer has are not for a producer, and the other way round; keys that neither has
+go to both, which warn of them.
 
-Pure: settings in, settings out.
+Pure: configs in, configs out.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PREFIX = "kafka."
 
 
 def for_reading(options: Mapping[str, str]) -> dict[str, str]:
-    """Settings for reading, from options of the data source, which name them kafka.*."""
+    """Return configs for reading, from options of the data source, named kafka.*."""
     return _without(options, PREFIX, ProducerConfig, ConsumerConfig)
 
 
@@ -26,12 +26,12 @@ def for_writing(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def of_producer(properties: Mapping[str, str]) -> dict[str, str]:
-    """Options from settings by their own names."""
+    """Return a producer's configs from configs by their own names."""
     return _without(properties, "", ConsumerConfig, ProducerConfig)
 
 
 def of_client(options: Mapping[str, str]) -> dict[str, str]:
-    """The client's settings by their own names, from options of the data source."""
+    """Return the client's configs by their own names, from options of the data source."""
     return {
         name.removeprefix(PREFIX): text for name, text in options.items() if name.startswith(PREFIX)
     }

@@ -1,4 +1,4 @@
-"""`k spark-submit etl`: topics through SQL or a function of one's own, to a topic or files."""
+"""`k spark-submit etl`: topics through SQL or a user function, to a topic or files."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ VIEW, RECORD = "records", "record"
 MODES = ("append", "update", "complete")
 ROWS, DEAD = "rows", "dlq"
 SETTINGS = {
-    # Each keeps a state of its own for aggregates, from the first batch on: few tables of
-    # per-minute counts are worth Spark's two hundred.
+    # Each partition keeps a state for aggregates from the first batch on; few tables of per-minute
+    # counts are worth Spark's default of two hundred.
     "spark.sql.shuffle.partitions": "16",
 }
 
@@ -189,7 +189,8 @@ def check(given: SimpleNamespace) -> None:
     if given.exactly_once and to.kind == CONSOLE:
         refuse("--exactly-once is for a topic; the console has no transactions")
     if to.is_topic and given.output_mode == "update":
-        # Spark knows this mode for no sink in Python, and says so only when the query starts.
+        # Spark does not support this mode for sinks in Python, and says so only when the query
+        # starts.
         refuse("--output-mode update is for the console: a topic accepts append or complete")
     if not to.is_topic and to.kind != CONSOLE and given.output_mode not in (None, "append"):
         refuse(
@@ -198,7 +199,7 @@ def check(given: SimpleNamespace) -> None:
 
 
 def transformed(spark: SparkSession, given: SimpleNamespace) -> tuple[int, dict[str, Totals]]:
-    """The status, and what each query has done."""
+    """Run the queries; return the status and the totals of each."""
     options = for_reading(shared.source_options(given)) | {"includeHeaders": "true"}
     read = payloads.decoded(spark.readStream.format("k").options(**options).load(), given)
     rows = _records(payloads.sound(read, fails=given.dlq is None), given)
@@ -218,7 +219,7 @@ def transformed(spark: SparkSession, given: SimpleNamespace) -> tuple[int, dict[
 
 
 def _files(spark: SparkSession, given: SimpleNamespace) -> dict[str, Files]:
-    """The files of the query that writes them, if one does."""
+    """Return the files of the query that writes them, if one does."""
     to = target(given.to)
     if to.is_topic or to.kind == CONSOLE:
         return {}
@@ -226,7 +227,7 @@ def _files(spark: SparkSession, given: SimpleNamespace) -> dict[str, Files]:
 
 
 def _records(frame: DataFrame, given: SimpleNamespace) -> DataFrame:
-    """The columns of the view."""
+    """Return the columns of the view."""
     own = [name for name in frame.columns if name not in ("data", "reason")]
     if (given.value or payloads.RAW) not in payloads.WITH_SCHEMA:
         return frame.selectExpr(*("data AS value" if name == "value" else name for name in own))
@@ -245,7 +246,7 @@ def _query(spark: SparkSession, rows: DataFrame, given: SimpleNamespace) -> Data
 
 
 def _writer(frame: DataFrame, to: Target, name: str, given: SimpleNamespace) -> DataStreamWriter:
-    """The writer of the query that takes the rows."""
+    """Return the writer of the query for these rows."""
     if to.is_topic and name == ROWS:
         frame = frame.selectExpr(*packed({c.name: c.dataType.simpleString() for c in frame.schema}))
     writer = shared.counted(frame).writeStream.queryName(name)

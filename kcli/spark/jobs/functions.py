@@ -1,4 +1,4 @@
-"""Functions of one's own that jobs are given: MODULE:FUNCTION, or FILE.py:FUNCTION."""
+"""User functions of jobs: MODULE:FUNCTION, or FILE.py:FUNCTION."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def named(option: str, text: str) -> tuple[str, str]:
-    """The module or file, and the function; what is no such thing is refused."""
+    """Return the module or file, and the function. Refuses an invalid text."""
     module, _, function = text.rpartition(":")
     if not module or not function.isidentifier():
         refuse(
@@ -29,8 +29,9 @@ def named(option: str, text: str) -> tuple[str, str]:
 
 
 def function(spark: SparkSession, option: str, text: str) -> Callable[[DataFrame], DataFrame]:
-    """What takes a frame and gives another.  Its file goes to the executors; a module has to be
-    there, as --py-files brings it."""
+    """Return a function from frame to frame. Its file is sent to the executors; a module has to
+    exist there, for example by --py-files.
+    """
     name, attribute = named(option, text)
     if name.endswith(".py"):
         file = Path(name).resolve()

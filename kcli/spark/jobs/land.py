@@ -1,7 +1,7 @@
 """`k spark-submit land`: topics to files, a directory for each hour or day.
 
-Each place that rows go to has a query with a checkpoint of its own: `landed`, `late`, `dlq`.  Each
-reads the topics, and takes the rows that are its own.
+Each destination has a query with a checkpoint of its own: `landed`, `late`, `dlq`. Each query reads
+the topics, and selects its own rows.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ FORMATS = tuple(CODECS)
 LATE_AFTER_S = 3600.0
 LANDED, LATE, DLQ = "landed", "late", "dlq"
 FILES_A_CORE = 4
-"""At most, of a batch and of each of its directories."""
+"""Maximum per batch and directory."""
 
 SETTINGS = {
-    # What other readers know; Spark's own default is a type that Parquet has given up.
+    # A type that other readers know; Spark's default is deprecated in Parquet.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
@@ -228,7 +228,7 @@ def _check_late(given: SimpleNamespace) -> None:
 
 
 def landed(spark: SparkSession, given: SimpleNamespace) -> tuple[int, dict[str, Totals]]:
-    """The status, and what each query has done."""
+    """Run the queries; return the status and the totals of each."""
     rows = _rows(spark, given)
     return leftovers.followed(
         spark,
@@ -240,7 +240,7 @@ def landed(spark: SparkSession, given: SimpleNamespace) -> tuple[int, dict[str, 
 
 
 def _files(spark: SparkSession, given: SimpleNamespace) -> dict[str, Files]:
-    """The files of the queries whose files stand in a list of Spark's."""
+    """Return the files of the queries that write Spark's list of files."""
     paths = {LANDED: given.path} | ({LATE: given.late_path} if given.late_path else {})
     return {
         name: Files(opened(spark, path), opened(spark, f"{given.checkpoint}/{name}"))
@@ -262,8 +262,9 @@ def _done(name: str, totals: Totals, given: SimpleNamespace) -> str:
 
 
 def _rows(spark: SparkSession, given: SimpleNamespace) -> DataFrame:
-    """What the topics hold: `data`, or the `reason` that there is none; the time of the row, and
-    whether it is late."""
+    """Return the records: `data`, or the `reason` that there is none; the row's time, and whether
+    it is late.
+    """
     from pyspark.sql import functions as f
 
     options = for_reading(shared.source_options(given)) | {"includeHeaders": "true"}
@@ -284,7 +285,7 @@ def _rows(spark: SparkSession, given: SimpleNamespace) -> DataFrame:
 
 
 def _writer(rows: DataFrame, name: str, given: SimpleNamespace) -> DataStreamWriter:
-    """The writer of the query that takes its rows."""
+    """Return the writer of the query for its rows."""
     if name == DLQ:
         writer = _dead_letters(rows, given)
     else:
@@ -302,8 +303,8 @@ def _rows_writer(rows: DataFrame, name: str, given: SimpleNamespace) -> DataStre
     frame = shared.counted(
         frame.selectExpr(*columns, *(f"{sql} AS {c}" for c, sql in parts.items()))
     )
-    # Each task writes a file, which costs more than a thousand rows in it do: of hundreds of
-    # partitions a task takes several.
+    # Each task writes a file, which costs more than a thousand rows in it. With hundreds of
+    # partitions, one task reads several.
     frame = frame.coalesce(FILES_A_CORE * frame.sparkSession.sparkContext.defaultParallelism)
     format = given.format or FORMATS[0]
     path = given.late_path if name == LATE else given.path

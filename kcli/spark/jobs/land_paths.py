@@ -1,4 +1,4 @@
-"""How rows land: their time, their directories, which of them are late, as expressions of SQL.
+"""SQL expressions of landed rows: their time, their directories, and whether they are late.
 
 Pure: options in, expressions out, for a session in UTC.
 
@@ -6,10 +6,10 @@ Pure: options in, expressions out, for a session in UTC.
     --event-time header:NAME     the text of a header
     --partition-by day           date=2026-11-22/
     --partition-by hour          date=2026-11-22/hour=05/
-    --late-path --late-after     rows whose record was written so long after their hour or day ended
+    --late-path --late-after     rows whose record was written this long after their hour or day
 
-Whether a row is late is a matter of its own columns alone.  So is whether it can be decoded.  So
-each row goes to one place, the same one whenever and by whichever query it is looked at.
+Whether a row is late depends only on its own columns, and so does whether it can be decoded. So
+each row goes to one destination, the same one in every query and every run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PARTITIONS: Mapping[str, Mapping[str, str]] = {
         "hour": f"date_format({EVENT_TIME}, 'HH')",
     },
 }
-"""The columns of the directories, by the word of --partition-by."""
+"""The columns of the directories, by the value of --partition-by."""
 _WINDOW_US = {"hour": 3_600_000_000, "day": 86_400_000_000}
 
 CODECS = {
@@ -41,18 +41,18 @@ DEFAULT_CODEC = {"parquet": "zstd", "json": "none", "delta": "zstd"}
 
 _FIELD = re.compile(r"[^.`\s]+(\.[^.`\s]+)*")
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
-"""The bounds of the years 1 and 9999, which dates are written in."""
+"""The bounds of the years 1 and 9999 of dates."""
 
 
 def is_field(event_time: str) -> bool:
-    """Whether it names one that can be: header:NAME, or names with dots between."""
+    """Whether it is header:NAME, or names separated by dots."""
     if event_time.startswith(HEADER):
         return len(event_time) > len(HEADER)
     return _FIELD.fullmatch(event_time) is not None
 
 
 def source_of_time(event_time: str) -> str:
-    """The expression of what --event-time names."""
+    """Return the expression of --event-time."""
     if event_time.startswith(HEADER):
         name = text_sql(event_time.removeprefix(HEADER))
         return f"CAST(try_element_at(filter(headers, h -> h.key = {name}), -1).value AS STRING)"
@@ -60,8 +60,9 @@ def source_of_time(event_time: str) -> str:
 
 
 def time_sql(source: str, type: str) -> str:
-    """A time out of an expression of this type: a time or a date as it is, a number as ms since
-    1970, a text as either.  Null where it is none."""
+    """Convert an expression of this type to a time: a time or a date as it is, a number as ms since
+    1970, a text as either. Null if it is invalid.
+    """
     if type in ("timestamp", "timestamp_ntz", "date"):
         return f"CAST({source} AS TIMESTAMP)"
     number = f"try_cast({source} AS BIGINT)"
@@ -71,19 +72,19 @@ def time_sql(source: str, type: str) -> str:
 
 
 def late_sql(partition_by: str, late_after_s: float) -> str:
-    """Whether its hour or day had been over for so long when the record was written."""
+    """Return whether its hour or day had ended `late_after_s` before the record was written."""
     begin = f"unix_micros(date_trunc('{partition_by.upper()}', {EVENT_TIME}))"
     end = f"{begin} + {_WINDOW_US[partition_by] + round(late_after_s * 1_000_000)}"
     return f"unix_micros(timestamp) >= {end}"
 
 
 def undecoded_sql(remedy: str) -> str:
-    """Fails the query, and says at which record and why."""
+    """Return an expression that fails the query with the record and the reason."""
     told = f"concat(topic, '-', partition, ' at offset ', offset, ': ', reason, {text_sql(remedy)})"
     return f"raise_error({told})"
 
 
 def text_sql(text: str) -> str:
-    """A text as SQL has it."""
+    """Return a text as a literal of SQL."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"

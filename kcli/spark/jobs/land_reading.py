@@ -1,4 +1,4 @@
-"""What has landed: files of Parquet or JSON, or a Delta table, as a frame of records.
+"""Landed files: Parquet or JSON, or a Delta table, as a frame of records.
 
 Their columns are those of the data source, whatever the directories are made by.
 """
@@ -28,11 +28,11 @@ def landed(
     texts: bool = False,
     gaps: bool = False,
 ) -> DataFrame:
-    """These columns of it, and the optional ones that are there; values were landed as `texts`, or
-    as bytes.
+    """Return these columns, and the optional ones that exist; values were landed as `texts`, or as
+    bytes.
 
-    Refused where there is nothing, or a column is not there or of another type.  With `gaps` there
-    may be nothing yet, and files may have been taken away: there are no rows of these.
+    Raises Refused if there are no files, or a column is missing or has another type. With `gaps`
+    there may be no files yet, and files may have been removed: their rows are missing.
     """
     from pyspark.errors import AnalysisException
     from pyspark.sql.types import StringType, StructField, StructType
@@ -44,7 +44,7 @@ def landed(
         opened = _open(spark, path, format, gaps=gaps)
     except AnalysisException as error:
         is_empty = "UNABLE_TO_INFER_SCHEMA" in str(error)
-        # A table says which of its files is gone.
+        # Delta names the missing file itself.
         if format == "delta" or not (is_empty or "PATH_NOT_FOUND" in str(error)):
             raise
         if not (is_empty and gaps):
@@ -84,7 +84,7 @@ def _open(
     *,
     gaps: bool,
 ) -> DataFrame | None:
-    """None where a Delta table has no files, and may have `gaps`."""
+    """Open the files; return None if a Delta table has none, and `gaps` are allowed."""
     reader = spark.read if schema is None else spark.read.schema(schema)
     reader = reader.option("ignoreMissingFiles", str(gaps).lower())
     if format != "delta":
@@ -98,7 +98,7 @@ def _open(
 
 
 def delta_files(path: str, *, gaps: bool) -> list[str]:
-    """The files of the table's newest version; with `gaps` those of them that are there."""
+    """Return the files of the table's newest version; with `gaps` those that exist."""
     try:
         from deltalake import DeltaTable
         from deltalake.exceptions import TableNotFoundError
@@ -116,7 +116,7 @@ def delta_files(path: str, *, gaps: bool) -> list[str]:
         raise Refused(f"--path {path} contains no Delta table") from error
     files = table.file_uris()
     if "://" not in at:
-        # Of a directory of this machine, the path comes encoded as in a URI, the rest as on disk.
+        # For a directory of this machine, the table's path is encoded as in a URI, the rest is not.
         root = urlsplit(table.table_uri).path.rstrip("/")
         files = [f"{at.rstrip('/')}{file.removeprefix(root)}" for file in files]
     return [file for file in files if not file.endswith(gone)]

@@ -1,8 +1,8 @@
-"""Files that a killed run or task left: Spark's list does not have them, and others see them; and
-directories that are another query's.
+"""Removes files that a killed run or task left, which are not in Spark's list but visible to
+others; and refuses directories of another query.
 
-They are told by what is not in the list, at a moment when no batch is under way: files that are
-there before that moment, and not in the list after it, are of no batch that will ever be.
+Leftovers are the files that exist before, and are not listed after, a moment when no batch is under
+way: they belong to no batch, past or future.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Files(NamedTuple):
-    """Where a query writes files with a list of Spark's, and its checkpoint."""
+    """Where a query writes files with Spark's list, and its checkpoint."""
 
     store: Store
     checkpoint: Store
@@ -35,8 +35,9 @@ def followed(
     trigger: Mapping[str, Any],
     quiet: bool,
 ) -> tuple[int, dict[str, Totals]]:
-    """Start the queries and follow them to their end, as `shared.follow`; those that write files
-    so that readers who do not go by Spark's list see each row once too."""
+    """Start the queries and follow them to their end, as `shared.follow`. Leftover files are
+    removed, so that readers without Spark's list see each row once too.
+    """
     totals = {name: Totals() for name in writers}
     for mine in files.values():
         check_own(mine.store, mine.checkpoint)
@@ -59,7 +60,7 @@ def followed(
 
 
 def is_under_way(checkpoint: Store) -> bool:
-    """Whether a batch of this query was begun and has not ended: it is, or was killed."""
+    """Whether a batch of this query was begun and has not ended: it is running, or was killed."""
     begun, ended = (
         max(sink_log.batches(entry.name for entry in checkpoint.entries(name)), default=-1)
         for name in ("offsets", "commits")
@@ -68,8 +69,9 @@ def is_under_way(checkpoint: Store) -> bool:
 
 
 def check_own(store: Store, checkpoint: Store) -> None:
-    """Refused where another query has landed: its batches have the numbers that this one's would
-    have, and Spark would pass over them without a word."""
+    """Raises Refused if another query has landed there: its batches have the same numbers, and
+    Spark would skip this query's batches silently.
+    """
     if sink_log.batches(entry.name for entry in store.entries(sink_log.DIRECTORY)) and not (
         checkpoint.entries("offsets")
     ):
@@ -80,7 +82,7 @@ def check_own(store: Store, checkpoint: Store) -> None:
 
 
 def removed(store: Store, checkpoint: Store) -> int:
-    """How many were removed."""
+    """Remove leftovers; return their number."""
     files = [f"{store.root}/{file.path}" for file in data_files(store)]
     if is_under_way(checkpoint):
         return 0
@@ -95,7 +97,7 @@ def removed(store: Store, checkpoint: Store) -> int:
 
 
 def tasks_failed(spark: SparkSession) -> bool:
-    """Whether any did, of those that this session remembers."""
+    """Whether any task failed, of those that this session remembers."""
     context = spark.sparkContext._jsc
     assert context is not None
     executors = context.sc().statusStore().executorList(False)

@@ -1,10 +1,10 @@
-"""A Pace for the tasks of a whole job: the driver keeps it, tasks ask over the network.
+"""A RowPace for the tasks of a whole job: the driver keeps it, tasks ask over the network.
 
     with pacing_server(per_s, host) as address:
         frame.withColumn("value", arrow_udf(paced(address), "binary")("value"))
 
-A task asks before each chunk of rows and waits for as long as it is told.  Who does not know the
-secret is not answered.
+A task asks before each chunk of rows and waits for the time in the response. A client without the
+secret gets no response.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 ANSWER_S = 60
 LOOK_EVERY_S = 0.05
 MOST_BYTES = 100
-"""The longest line."""
+"""Maximum length of a line."""
 
 
 class Address(NamedTuple):
@@ -38,7 +38,7 @@ class Address(NamedTuple):
 
 @contextlib.contextmanager
 def pacing_server(per_s: float, host: str) -> Iterator[Address]:
-    """Asked at `host` as long as this lasts."""
+    """Serve at `host` within the block."""
     secret = secrets.token_hex(16)
     pace, lock = RowPace(per_s), threading.Lock()
 
@@ -72,11 +72,11 @@ class _Server(socketserver.ThreadingTCPServer):
     block_on_close = False
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A task that has gone, or a stranger: nothing to tell."""
+        """Ignore errors: a task has ended, or an unknown client connected."""
 
 
 def paced(address: Address) -> Callable[[Iterator[pa.Array]], Iterator[pa.Array]]:
-    """What a task does with a column of its rows, a chunk at a time: it hands them on in time."""
+    """Return a function that passes on a column of a task's rows at the pace, a chunk at a time."""
 
     def pace(chunks: Iterator[pa.Array]) -> Iterator[pa.Array]:
         with _asking(address) as wait_for:

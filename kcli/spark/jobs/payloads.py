@@ -1,7 +1,7 @@
-"""Payloads: what jobs are told of values, --value and --schema, and what becomes of values that are
-none of these: they fail the job, or are dead letters with --dlq.
+"""Payloads: the options --value and --schema of jobs, and invalid values, which fail the job or are
+dead letters with --dlq.
 
-Needs no Spark before a frame is handed in.
+Needs Spark only once a frame is passed in.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ schema = option(
 
 
 def value(help: str) -> Any:
-    """Declares --value; `help` says what each does."""
+    """Declare --value; `help` describes its values."""
     return option("--value", help, "|".join(FORMATS), type=click.Choice(FORMATS), section=DECODED)
 
 
@@ -48,7 +48,7 @@ def check(given: SimpleNamespace) -> None:
 
 
 def text_of(option: str, text: str | None) -> str | None:
-    """Itself, or what is in the file that it names after @."""
+    """Return the text, or the contents of the file named after @."""
     if text is None or not text.startswith("@"):
         return text
     try:
@@ -59,20 +59,20 @@ def text_of(option: str, text: str | None) -> str | None:
 
 
 def decoded(frame: DataFrame, given: SimpleNamespace) -> DataFrame:
-    """With the columns `data`, and `reason` where it is not what it should be."""
+    """Return the frame with the columns `data`, and `reason` for invalid values."""
     from kcli.spark import values
 
     return values.decoded(frame, given.value or RAW, text_of("--schema", given.schema))
 
 
 def sound(frame: DataFrame, *, fails: bool) -> DataFrame:
-    """What could be decoded; the query fails at the first that could not, if it `fails`."""
+    """Return the decoded rows; if it `fails`, the query fails at the first invalid one."""
     failed = undecoded_sql(WITHOUT_DLQ) if fails else "false"
     return frame.where(f"CASE WHEN reason IS NULL THEN true ELSE {failed} END")
 
 
 def dead_letters(frame: DataFrame) -> DataFrame:
-    """What could not be decoded, as it is written."""
+    """Return the rows that could not be decoded, as dead letters."""
     headers = marked_sql(reason="reason", topic="topic", partition="partition", offset="offset")
     letters = frame.where("reason IS NOT NULL")
     return letters.selectExpr("key", "value", f"{headers} AS headers")

@@ -1,12 +1,12 @@
-"""Where a range of records begins or ends, as --start and --end of jobs say it.
+"""Bounds of a range of records, as in --start and --end of jobs.
 
-    earliest, latest                 all there is, at that end
-    -2h  -30m  -7d                   so long ago
+    earliest, latest                 all records, at that end
+    -2h  -30m  -7d                   relative to now
     2026-01-31T06:00Z  2026-01-31    a time; without a zone in UTC
     1700000000000                    a time in ms since 1970
     {"orders":{"0":23,"1":-2}}       offsets
 
-Pure: texts in, values out; what time it is now is handed in.
+Pure: texts in, values out; the present time is passed in.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _EXAMPLES = '-2h, 2026-01-31T06:00Z, a time in ms since 1970, or {"topic":{"0":2
 
 @dataclass(frozen=True)
 class Place:
-    """A time, offsets, or neither: then all there is."""
+    """A time, offsets, or neither, which means all records."""
 
     time_ms: int | None = None
     offsets: Offsets | None = None
@@ -39,7 +39,7 @@ _ALL = {START: "earliest", END: "latest"}
 
 
 def place(text: str | None, option: str, now_ms: int) -> Place:
-    """click's UsageError names the option."""
+    """Parse a bound. Raises click's UsageError with the option."""
     text = "" if text is None else text.strip()
     if text in ("", _ALL[option]):
         return EVERYTHING
@@ -62,7 +62,7 @@ def place(text: str | None, option: str, now_ms: int) -> Place:
 
 
 def reading(start: Place, end: Place) -> dict[str, str]:
-    """The same as options of the data source, for a batch.
+    """Return the bounds as options of the data source, for a batch.
 
     A partition without a record as late as the start's time has none in the range.
     """

@@ -1,17 +1,17 @@
-"""Reckoning: what a topic holds against what has landed of it, window by window.
+"""Reckoning: counts of a topic's records and its landed rows, compared by window.
 
     broker       records that the topic holds now
-    landed       rows that were landed of what was compared
-    missing      records that should have landed and have not: the gap
+    landed       landed rows, of the offsets that were compared
+    missing      records that should have landed but have not: the gap
     duplicates   rows that landed more than once
-    extra        rows of records that the topic has not, and should have; or has another record at
-                 their offset
-    aged_out     landed, and gone from the topic since by retention or compaction: all right
-    waiting      not landed yet: after the last record of its partition that has, and the window is
-                 not long over: all right
+    extra        rows of records that the topic should hold but does not; or that differ from the
+                 record at their offset
+    aged_out     landed, and removed since by retention or compaction: not a difference
+    waiting      not landed yet: after the last landed record of its partition, in a window that
+                 ended recently: not a difference
 
-A job that lands a partition takes its records in order, so what is missing before the last one that
-landed stays missing.
+A job lands the records of a partition in order, so a record missing before the last landed one
+stays missing.
 
 Pure: counts in, rows out.
 """
@@ -28,7 +28,7 @@ WINDOWS_MS = {"hour": HOUR_MS, "day": DAY_MS}
 
 
 class Window(NamedTuple):
-    """One topic's records of one stretch of time, which is the `number`th since 1970."""
+    """One topic's records of one time window, the `number`th since 1970."""
 
     topic: str
     number: int
@@ -39,21 +39,21 @@ class Counts:
     """The counts of one window."""
 
     due: int = 0
-    """On the broker, up to the last record of each partition that has landed."""
+    """Records on the broker, up to the last landed record of each partition."""
     after: int = 0
-    """On the broker, after that."""
+    """Records on the broker, after that."""
     rows: int = 0
-    """Landed, of the offsets that were compared."""
+    """Landed rows, of the offsets that were compared."""
     distinct: int = 0
-    """Records among these rows."""
+    """Distinct records among these rows."""
     before_rows: int = 0
-    """Landed, of offsets before those that the broker holds now."""
+    """Landed rows, of offsets before those that the broker holds now."""
     before: int = 0
-    """Records among these."""
+    """Distinct records among these."""
     compacted: int = 0
-    """Records that landed, of offsets between those that the broker holds."""
+    """Landed records, of offsets between those that the broker holds."""
     others: int = 0
-    """Records that landed, of offsets where the broker holds another record."""
+    """Landed records, of offsets where the broker holds another record."""
 
     def __iadd__(self, other: Counts) -> Counts:
         for field in fields(self):
@@ -64,7 +64,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Finding:
-    """A window, reckoned."""
+    """The result of one window."""
 
     topic: str
     window: str
@@ -82,7 +82,7 @@ class Finding:
 
 
 def added(counts: Iterable[tuple[Window, Counts]]) -> dict[Window, Counts]:
-    """Counts of the same window as one."""
+    """Add up the counts of each window."""
     found: dict[Window, Counts] = {}
     for window, one in counts:
         found.setdefault(window, Counts()).__iadd__(one)
@@ -90,7 +90,9 @@ def added(counts: Iterable[tuple[Window, Counts]]) -> dict[Window, Counts]:
 
 
 def findings(counts: dict[Window, Counts], window_ms: int, overdue_ms: int) -> Iterator[Finding]:
-    """By topic and time.  What waits in a window that was over at `overdue_ms` is missing."""
+    """Return results by topic and time. Waiting records of a window that had ended at `overdue_ms`
+    are missing.
+    """
     for window, one in sorted(counts.items()):
         is_overdue = (window.number + 1) * window_ms <= overdue_ms
         difference = one.due - (one.distinct - one.compacted - one.others)
@@ -108,6 +110,6 @@ def findings(counts: dict[Window, Counts], window_ms: int, overdue_ms: int) -> I
 
 
 def shown(number: int, window_ms: int) -> str:
-    """When a window begins, in UTC: 2026-01-31T06:00Z, or 2026-01-31 of days."""
+    """Return the start of a window, in UTC: 2026-01-31T06:00Z, or 2026-01-31 for days."""
     begin = datetime.fromtimestamp(number * window_ms / 1000, UTC)
     return f"{begin:%Y-%m-%d}" if window_ms == DAY_MS else f"{begin:%Y-%m-%dT%H:%MZ}"

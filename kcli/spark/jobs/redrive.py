@@ -1,4 +1,4 @@
-"""`k spark-submit redrive`: dead letters sent back to the topics that they were for."""
+"""`k spark-submit redrive`: sends dead letters back to the topics that they were for."""
 
 from __future__ import annotations
 

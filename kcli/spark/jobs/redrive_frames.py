@@ -1,8 +1,8 @@
-"""Redrive's frames: which dead letters are sent back, and how that is remembered.
+"""Redrive's frames: the dead letters to send back, and the receipts of those sent before.
 
-A letter and its receipt, a record in the topic of the dead letters, are written in one transaction,
-so there is one exactly when there is the other.  What has a receipt is not sent again, whichever
-filter a run has, from whichever machine, whatever was killed.
+A letter and its receipt, a record in the dead letter topic, are written in one transaction, so
+neither exists without the other. A letter with a receipt is not sent again, whatever the filter of
+a run, its machine, and whatever was killed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ COMMITTED = {"kafka.isolation.level": "read_committed"}
 LOOK_AGAIN_S = 0.5
 NEEDED = ("letter", "topic", "key", "value", "headers", "timestamp")
 STATES = ("sent", "passed_over", "given_up", "unaddressed", "cut")
-"""What becomes of a letter."""
+"""Outcomes of a letter."""
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,13 @@ class Redrive:
     """The cluster, as options of the data source."""
     dlq: str
     to: str | None = None
-    """Where all are sent; where none is given, where each one says."""
+    """The topic of all letters; None sends each to the topic in its headers."""
     filter: str | None = None
     fix: str | None = None
     max_attempts: int | None = None
     keep_timestamps: bool = False
     wait_s: float = 60.0
-    """How long to wait for the ends of transactions in the topic of the dead letters."""
+    """Seconds to wait for open transactions in the dead letter topic."""
 
     @property
     def read_options(self) -> dict[str, str]:
@@ -67,7 +67,7 @@ class Redrive:
 
 @dataclass(frozen=True)
 class RedriveOutcome:
-    """What became of the letters for one topic with one reason that were not sent back before."""
+    """The outcome of letters for one topic with one reason that were not sent back before."""
 
     topic: str | None
     reason: str | None
@@ -81,8 +81,8 @@ class RedriveOutcome:
 def redriven(
     spark: SparkSession, redrive: Redrive, *, sends: bool = True
 ) -> tuple[list[RedriveOutcome], int]:
-    """What becomes of the letters, and how many were sent back: none, unless it `sends`."""
-    # A record may have one header more than once.
+    """Return the outcome of the letters, and how many were sent back: none, unless it `sends`."""
+    # A record may have the same header more than once.
     spark.conf.set("spark.sql.mapKeyDedupPolicy", "LAST_WIN")
     letters = _letters(spark, redrive).persist()
     try:
@@ -95,7 +95,7 @@ def redriven(
 
 
 def _letters(spark: SparkSession, redrive: Redrive) -> DataFrame:
-    """Those without a receipt, with what their headers say, and what is to become of them."""
+    """Return letters without a receipt, with the fields of their headers, and their state."""
     from pyspark.sql import functions as f
 
     read = (
@@ -117,7 +117,7 @@ def _letters(spark: SparkSession, redrive: Redrive) -> DataFrame:
         f"{headers} AS header",
         "struct(partition, offset, timestamp) AS letter",
     )
-    # To broadcast them keeps the letters of a partition in order.
+    # A broadcast keeps the letters of a partition in order.
     place = f.concat_ws(":", "letter.partition", "letter.offset")
     left = named.join(f.broadcast(receipts), place == receipts["place"], "left_anti")
     to = "topic" if redrive.to is None else text_sql(redrive.to)
@@ -131,8 +131,9 @@ def _letters(spark: SparkSession, redrive: Redrive) -> DataFrame:
 
 
 def _ends(redrive: Redrive) -> Offsets:
-    """Where the topic of the dead letters ends; Refused where transactions in it do not end: their
-    receipts could not be seen."""
+    """Return the end offsets of the dead letter topic. Raises Refused if transactions in it stay
+    open, because their receipts would be invisible.
+    """
     uncommitted = batch_options(
         {**redrive.read_options, "kafka.isolation.level": "read_uncommitted"}
     )
@@ -191,7 +192,7 @@ def _record_sql() -> str:
 
 
 def _receipt_sql(dlq: str) -> str:
-    """In the log of its letter, behind it: so it is not the first to age out."""
+    """Return the receipt, in the partition of its letter, behind it, so that it ages out later."""
     headers = receipt_sql("letter.partition", "letter.offset")
     return (
         f"named_struct('topic', {text_sql(dlq)}, 'key', CAST(NULL AS BINARY), 'value',"

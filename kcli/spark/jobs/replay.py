@@ -1,4 +1,4 @@
-"""`k spark-submit replay`: records that landed, or a range of a topic, sent to a topic again."""
+"""`k spark-submit replay`: sends landed records, or a range of a topic, to a topic again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ READ, WRITTEN = "Input", "Output"
 TOPIC = "topic:"
 VALUES = ("raw", "string")
 UNBUFFERED = {"spark.buffer.size": "1024"}
-"""Between Spark and Python, where rows are to go on as soon as it is their time."""
+"""Buffer between Spark and Python, if rows have to be passed on as soon as they are due."""
 _RATE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(?:/(s|m|h))?")
 _PER_S = {None: 1, "s": 1, "m": 60, "h": 3600}
 
@@ -186,7 +186,7 @@ def look(given: SimpleNamespace) -> None:
 
 
 def _check_offsets(edge: Place, option: str, all_there_is: int) -> None:
-    """Files hold no marks."""
+    """Refuse special offsets, which files do not have."""
     for partition, offset in (edge.offsets or {}).items():
         if offset < 0 and offset != all_there_is:
             refuse(
@@ -195,7 +195,7 @@ def _check_offsets(edge: Place, option: str, all_there_is: int) -> None:
 
 
 def _replay(given: SimpleNamespace) -> Replay:
-    """ConfigError or click's UsageError where the words make no sense."""
+    """Return the replay. Raises ConfigError or click's UsageError if the options are invalid."""
     now_ms = int(time.time() * 1000)
     source = getattr(given, "from")
     is_topic = source.startswith(TOPIC)
@@ -217,7 +217,7 @@ def _replay(given: SimpleNamespace) -> Replay:
 
 
 def per_second(text: str) -> float:
-    """Records a second of a rate: 100, 100/s, 6000/m."""
+    """Return the records per second of a rate: 100, 100/s, 6000/m."""
     found = _RATE.fullmatch(text)
     if found is None or not float(found[1]):
         refuse(

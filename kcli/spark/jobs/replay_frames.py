@@ -1,7 +1,7 @@
-"""Replay's frames: what is sent again, in which order, how fast.
+"""Replay's frames: the records to send again, their order and their rate.
 
-A partition's records are one task's, in the order of their offsets, so that those of one key arrive
-as they came.  What is sent is decided when the job begins: a topic may be replayed into itself.
+A partition's records are read by one task, in the order of their offsets, so that those of one key
+keep their order. The range is fixed when the job begins, so a topic may be replayed into itself.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class Replay:
     to: str
     from_topic: str | None = None
     from_path: str = ""
-    """Where `from_topic` is None."""
+    """Used if `from_topic` is None."""
     format: str = "parquet"
     texts: bool = False
     """Whether values have landed as texts."""
     topics: tuple[str, ...] = ()
-    """The topics that are wanted of what has landed; all where there is none."""
+    """The landed topics to send; all if empty."""
     start: Place = EVERYTHING
     end: Place = EVERYTHING
     per_s: float | None = None
@@ -54,14 +54,14 @@ class Replay:
 
     @property
     def read_options(self) -> dict[str, str]:
-        """Where it is a topic that is read."""
+        """Options to read `from_topic`."""
         wanted = {"subscribe": self.from_topic or "", "includeHeaders": "true"}
         return {**for_reading(self.client), **wanted, **reading(self.start, self.end)}
 
 
 @dataclass(frozen=True)
 class ReplayedPartition:
-    """What is sent of one partition."""
+    """The records to send of one partition."""
 
     topic: str
     partition: int
@@ -73,7 +73,7 @@ class ReplayedPartition:
 
 
 def parts(spark: SparkSession, replay: Replay) -> list[ReplayedPartition]:
-    """What would be sent, in the order of partitions."""
+    """Return the records that would be sent, by partition."""
     from pyspark.sql import functions as F
 
     counted = (
@@ -93,7 +93,7 @@ def parts(spark: SparkSession, replay: Replay) -> list[ReplayedPartition]:
 
 
 def replayed(spark: SparkSession, replay: Replay) -> int:
-    """Send it; how many records that were."""
+    """Send the records; return their number."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
@@ -119,7 +119,9 @@ def replayed(spark: SparkSession, replay: Replay) -> int:
 
 
 def _chosen(spark: SparkSession, replay: Replay, contents: tuple[str, ...]) -> DataFrame:
-    """The records of the range: their places and these columns, and headers with the contents."""
+    """Return the records of the range: their places and these columns, and headers with the
+    contents.
+    """
     from pyspark.sql.types import StructType
 
     from kcli.spark.source import COLUMNS
@@ -146,7 +148,9 @@ def _chosen(spark: SparkSession, replay: Replay, contents: tuple[str, ...]) -> D
 
 
 def _within(edge: Place, is_start: bool) -> Column | None:
-    """What holds of records that landed on the right side of it; None where it is no edge."""
+    """Return the condition of landed records on the right side of a bound; None if it has no
+    limit.
+    """
     from pyspark.sql import functions as F
 
     def right_side(column: Column, limit: int) -> Column:
@@ -172,7 +176,7 @@ def _count_partitions(replay: Replay, topic: str, option: str) -> int:
 
 
 def _wanted_partitions(chosen: DataFrame, replay: Replay) -> int:
-    """How many it takes to write each record where it was."""
+    """Return the number of partitions needed to keep each record's partition."""
     from pyspark.sql import functions as F
 
     if replay.from_topic is not None:
@@ -191,7 +195,7 @@ def _check_partitions(wanted: int, to: str, there: int) -> None:
 
 @contextlib.contextmanager
 def _at_rate(spark: SparkSession, frame: DataFrame, per_s: float | None) -> Iterator[DataFrame]:
-    """The same rows, so many a second over all tasks."""
+    """Return the same rows, at `per_s` rows a second over all tasks."""
     if per_s is None:
         yield frame
         return
@@ -207,12 +211,12 @@ def _at_rate(spark: SparkSession, frame: DataFrame, per_s: float | None) -> Iter
 
 
 def _paced(address: Address) -> Any:
-    """A function of a column that takes its time.  Not mapInArrow, which asks for pandas."""
+    """Return a function of a column that keeps the pace. mapInArrow would need pandas."""
     import pyarrow as pa
     from pyspark.sql.pandas import functions
 
     arrow_udf: Any = functions.arrow_udf
     function = paced(address)
-    # Spark reads hints of types, and these are not there at run time.
+    # Spark reads type hints, which are not available at run time here.
     function.__annotations__ = {"chunks": Iterator[pa.Array], "return": Iterator[pa.Array]}
     return arrow_udf(function, "binary")

@@ -1,6 +1,6 @@
-"""What spark-submit is handed as the application of a job: `run.py JOB WORDS`.
+"""The application of a job for spark-submit: `run.py JOB WORDS`.
 
-It ends as every command of `k` does: with one line that says why, and an exit status.
+Like every command of `k` it ends with one line that has the reason, and an exit status.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def main(words: list[str]) -> int:
     from kcli.spark.jobs import run
     from kcli.spark.jobs.telling import told
 
-    # Spark was started with Ctrl-C ignored, to live on until the job has ended: here it counts.
+    # Spark is started with Ctrl-C ignored, to outlive the job; the job itself has to handle it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     _take_streams()
     name, *rest = words
@@ -35,9 +35,10 @@ def main(words: list[str]) -> int:
 
 
 def _take_streams() -> None:
-    """Write where spark-submit writes: it hands all that its Python writes, standard error too, to
-    its own standard output, through a pipe that is no terminal.  Where the system has no such paths
-    or they are sockets, so it stays."""
+    """Write to the streams of spark-submit. It would pass all output of its Python, standard error
+    too, to its own standard output, through a pipe, which is not a terminal. If the system has no
+    such paths or they are sockets, the output stays so.
+    """
     for number, stream in ((1, sys.stdout), (2, sys.stderr)):
         with contextlib.suppress(OSError):
             theirs = os.open(f"/proc/{os.getppid()}/fd/{number}", os.O_WRONLY | os.O_APPEND)
@@ -47,8 +48,8 @@ def _take_streams() -> None:
 
 
 if __name__ == "__main__":
-    # Python looks for modules beside this one first: they are found as kcli.spark.jobs.*, and
-    # would stand in the way of others of their names.
+    # Python would look for modules in this directory first, which are imported as kcli.spark.jobs.*
+    # and would hide others of the same names.
     sys.path[:] = [
         path for path in sys.path if Path(path or ".").resolve() != Path(__file__).parent
     ]

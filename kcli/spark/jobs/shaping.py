@@ -1,4 +1,4 @@
-"""Shaping: what etl is told, and rows of any columns as the records that a sink takes.
+"""Shaping: options of etl, and rows of any columns as the records of a topic.
 
 Pure: texts and types in, values and texts of SQL out.
 """
@@ -14,7 +14,7 @@ from kserver.errors import ConfigError
 TOPIC, CONSOLE = "topic", "console"
 FILES = ("parquet", "json")
 OWN = ("key", "topic", "partition", "headers", "timestamp")
-"""Columns that are a record's own, beside its value."""
+"""Columns of a record besides its value."""
 
 _WATERMARK = re.compile(r"\s*([\w.]+)(?:\s*:\s*|\s+)([0-9]{1,9})\s*([a-z]+)\s*")
 _UNITS = {
@@ -30,7 +30,7 @@ _PARTS = ("struct<", "array<", "map<", "variant")
 
 @dataclass(frozen=True)
 class Target:
-    """Where rows go: TOPIC, one of FILES, or CONSOLE; the topic or the path."""
+    """The destination of rows: TOPIC, one of FILES, or CONSOLE; the topic or the path."""
 
     kind: str
     name: str = ""
@@ -52,7 +52,7 @@ def target(text: str) -> Target:
 
 
 def watermark(text: str) -> tuple[str, str]:
-    """The column, and how late its times may be, as Spark takes it: at:10m, or `at 10 minutes`."""
+    """Return the column, and Spark's text of its delay: at:10m, or `at 10 minutes`."""
     found = _WATERMARK.fullmatch(text)
     if found is None or found[3] not in _UNITS:
         raise ConfigError(f"--watermark must be COLUMN:TIME, such as at:10m, not '{text}'")
@@ -60,9 +60,9 @@ def watermark(text: str) -> tuple[str, str]:
 
 
 def packed(types: Mapping[str, str]) -> list[str]:
-    """What to select of columns of these types, so that a topic takes them.
+    """Return the expressions to select, of columns of these types, for a topic.
 
-    A column value is the record's, else all columns but OWN are, as JSON.
+    A column value is the record's value, else all columns except OWN are, as JSON.
     """
     own = [name for name in OWN if name in types]
     if "value" in types:

@@ -1,7 +1,7 @@
-"""What jobs share: their options, Spark's session, and streams that are followed to their end.
+"""Parts that jobs share: options, Spark's session, and streams that are followed to their end.
 
-words     what is read, how much at once, where a stream has come to
-driver    a session that is quiet; queries, followed with progress until they have ended
+words     topics to read, limits, checkpoints
+driver    a session without noise; queries, followed with progress until they end
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
 LOOK_EVERY_S = 0.5
 SETTLE_S = 0.1
 STARTING = ("Initializing StreamExecution", "Initializing sources")
-"""What Spark says of a query until then."""
+"""Spark's status messages of a query before that."""
 TOO_SLOW = "Python worker failed to connect back"
 STARTS = 5
 
 cluster = client_options("consumer")
-"""Where the topics are."""
+"""Options of the cluster of the topics."""
 
 topics = together(
     option("--topics", "Topics by name.", "TOPIC,...", section=READ),
@@ -113,7 +113,7 @@ def check_topics(given: SimpleNamespace) -> None:
 
 
 def check_stream(given: SimpleNamespace) -> None:
-    """What is wrong with the options of `topics` and `stream`, before Spark is started."""
+    """Check the options of `topics` and `stream`, before Spark is started."""
     from kcli.spark.options import stream_options
     from kserver.errors import ConfigError
 
@@ -146,7 +146,7 @@ def subscription(given: SimpleNamespace) -> dict[str, str]:
 
 
 def source_options(given: SimpleNamespace) -> dict[str, str]:
-    """The options of spark.readStream.format("k")."""
+    """Return the options of spark.readStream.format("k")."""
     found = client_options_of(given) | subscription(given)
     found["startingOffsets"] = given.starting_offsets or "earliest"
     if given.max_offsets is not None:
@@ -157,12 +157,12 @@ def source_options(given: SimpleNamespace) -> dict[str, str]:
 
 
 def client_options_of(given: SimpleNamespace) -> dict[str, str]:
-    """The client's settings, as options of the data source have them."""
+    """Return the client's configs, as options of the data source."""
     return {f"kafka.{key}": text for key, text in client_properties(given).items()}
 
 
 def trigger(given: SimpleNamespace) -> dict[str, Any]:
-    """What DataStreamWriter.trigger takes."""
+    """Return the arguments of DataStreamWriter.trigger."""
     text = given.trigger or AVAILABLE_NOW
     if text.lower() == AVAILABLE_NOW.lower():
         return {"availableNow": True}
@@ -176,8 +176,9 @@ def trigger(given: SimpleNamespace) -> dict[str, Any]:
 
 
 def check_target(given: SimpleNamespace, topic: str) -> None:
-    """Refused where the cluster does not have the topic that is written to: a task would be told
-    so, long after Spark was started."""
+    """Raises Refused if the topic to write to does not exist: a task would fail, long after Spark
+    was started.
+    """
     from kcli.client.admin import Admin
     from kcli.running import CLUSTER, admin_config, run
     from kserver.errors import ErrorCode, KafkaError
@@ -203,10 +204,11 @@ def check_target(given: SimpleNamespace, topic: str) -> None:
 def session(
     settings: Mapping[str, str] | None = None, *, shows_stages: bool = False
 ) -> Iterator[SparkSession]:
-    """Spark, as spark-submit was told; `settings` of SQL's are set where nothing else is.  With
-    `shows_stages` it shows on a terminal how far each stage is, for jobs that have but a few.
+    """Open Spark's session, as configured by spark-submit; `settings` are defaults. With
+    `shows_stages` it shows the progress of stages on a terminal, for jobs with few stages.
 
-    Times are in UTC, whatever the machine's are: what is written must not depend on where."""
+    Times are in UTC: the output must not depend on the machine's time zone.
+    """
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
@@ -221,14 +223,15 @@ def session(
     try:
         yield spark
     finally:
-        with contextlib.suppress(Exception):  # it has ended itself
+        with contextlib.suppress(Exception):  # it has ended already
             _silence()
             spark.stop()
 
 
 def _silence() -> None:
-    """What ends now has nothing more to say: Spark and its Pythons tell at length what it is to be
-    stopped.  Of standard error Java makes /dev/null where it is to close it; ours is our own."""
+    """Silence Spark, which reports at length that it is being stopped. In Java, standard error
+    becomes /dev/null; this process's own is not affected.
+    """
     from pyspark import SparkContext
 
     jvm: Any = SparkContext._jvm
@@ -237,23 +240,23 @@ def _silence() -> None:
 
 
 def counted(frame: DataFrame) -> DataFrame:
-    """The same; a query counts its rows as it goes, as `rows` in its Totals.observed."""
+    """Return the frame, whose query counts its rows as `rows` in its Totals.observed."""
     from pyspark.sql import functions as f
 
     return frame.observe("counted", f.count(f.lit(1)).alias("rows"))
 
 
 def number(totals: Totals, of: str) -> str:
-    """How many rows were counted, in words: 1 row, 2,000 rows."""
+    """Return the number of rows that were counted, with a noun: 1 row, 2,000 rows."""
     rows = totals.observed.get("rows", 0)
     return f"{rows:,} {of}" if rows == 1 else f"{rows:,} {of}s"
 
 
 def settled(start: Callable[[], StreamingQuery]) -> StreamingQuery:
-    """The query that it starts, once that knows its source or has ended.
+    """Start a query, and return it once its source is initialized or it has ended.
 
-    Spark gives the Python of a source ten seconds to start, which is too little on a machine that
-    has much to do: queries are started one after another, and one that came to nothing once more.
+    Spark gives a source's Python ten seconds to start, which is too short on a busy machine:
+    queries are started one after another, and restarted if they failed for that reason.
     """
     for _ in range(STARTS):
         query = start()
@@ -270,11 +273,11 @@ def follow(
     quiet: bool,
     totals: dict[str, Totals] | None = None,
 ) -> tuple[int, dict[str, Totals]]:
-    """Wait until all have ended, showing how far they are; the status, and what each has done,
-    added to what they had before.
+    """Wait until all queries have ended, showing their progress. Return the status, and the totals
+    of each, added to those before.
 
-    Where one fails the others are stopped, and its error is raised.  Ctrl-C stops each after the
-    batch that it is at; a second one at once.
+    If one fails the others are stopped, and its error is raised. Ctrl-C stops each after its
+    current batch; a second one at once.
     """
     if totals is None:
         totals = {name: Totals() for name in queries}
@@ -300,13 +303,13 @@ def _follow(
     alive = dict(queries)
     while alive:
         for name, query in list(alive.items()):
-            # It raises the reason of a query that has failed.
+            # It raises the error of a failed query.
             ended = query.awaitTermination(LOOK_EVERY_S)  # type: ignore[arg-type]
             new = totals[name].add(_recent(query, totals[name]))
             if ended:
                 del alive[name]
             elif interrupts.came and (new or not query.status["isTriggerActive"]):
-                # It may be at the next one already, which is done again another time.
+                # It may have begun the next batch, which will be run again at the next start.
                 _silence()
                 query.stop()
                 del alive[name]
@@ -315,8 +318,9 @@ def _follow(
 
 
 def _recent(query: StreamingQuery, totals: Totals) -> Sequence[Mapping[str, Any]]:
-    """The progress of batches that were not counted yet.  To ask for all that Spark remembers is
-    dear; it is asked for only where more than one batch has passed."""
+    """Return the progress of batches that were not counted yet. The whole history is expensive; it
+    is requested only if more than one batch has passed.
+    """
     last = query.lastProgress
     if last is None or last["batchId"] <= totals.batch:
         return []
@@ -326,7 +330,7 @@ def _recent(query: StreamingQuery, totals: Totals) -> Sequence[Mapping[str, Any]
 
 
 class _Interrupts:
-    """Ctrl-C, noted while it is open; the second one is raised."""
+    """Notes Ctrl-C within the block; raises the second one."""
 
     def __init__(self) -> None:
         self.came = False
@@ -346,7 +350,7 @@ class _Interrupts:
 
 
 class Summary:
-    """The line at the end: what was done, and in how many seconds."""
+    """The line at the end: the outcome, and the duration in seconds."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet

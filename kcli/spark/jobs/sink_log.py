@@ -1,9 +1,9 @@
-"""The list of files that Spark's file sink keeps in _spark_metadata, by which Spark reads.
+"""The list of files that Spark's file sink keeps in _spark_metadata, and that Spark reads.
 
     0  1  ...  8  9.compact  10  11        a file for each batch
 
-A reader takes the newest .compact, which lists all before it, and what follows.  A file is a line
-"v1" and a line of JSON for each file that was added.
+A reader uses the newest .compact, which lists all files before it, and the files after it. Each has
+a line "v1" and a line of JSON for each file that was added.
 
 Pure: names and texts in, values and texts out.
 """
@@ -24,18 +24,18 @@ INTERVAL = 10
 
 _NUMBER = re.compile(r"([0-9]+)(\.compact)?")
 _OURS = re.compile(r"part-[0-9]{5}-[0-9a-f-]{36}[.-].+")
-"""How the sink names files."""
+"""Names of the sink's files."""
 
 
 @dataclass(frozen=True)
 class Listed:
     path: str
-    """Without scheme and host."""
+    """Path without scheme and host."""
     entry: Mapping[str, object]
 
 
 def parse(text: str) -> list[Listed]:
-    """ValueError where Spark would not read it either."""
+    """Parse a file of the log. Raises ValueError if Spark could not read it either."""
     version, *lines = text.splitlines()
     if version != VERSION:
         raise ValueError(f"its version is {version[:20]!r}, but only {VERSION} is supported")
@@ -48,7 +48,7 @@ def path_of(uri: str) -> str:
 
 
 def batches(names: Iterable[str]) -> dict[int, str]:
-    """The log's files by the number of their batch."""
+    """Return the log's files by batch number."""
     return {int(match[1]): name for name in names if (match := _NUMBER.fullmatch(name))}
 
 
@@ -57,15 +57,16 @@ def newest_compact(names: Iterable[str]) -> int | None:
 
 
 def read_by(names: Iterable[str]) -> list[str]:
-    """The log's files that say what there is."""
+    """Return the log's files that a reader uses."""
     of_batch = batches(names)
     first = newest_compact(of_batch.values()) or 0
     return [name for number, name in sorted(of_batch.items()) if number >= first]
 
 
 def may_be_compacting(names: Iterable[str], interval: int = INTERVAL) -> bool:
-    """Whether the batch that comes next makes a new list out of the old ones, and may have read
-    them already."""
+    """Whether the next batch writes a new .compact from the old files, and may have read them
+    already.
+    """
     of_batch = batches(names)
     compacts = sorted(n for n, name in of_batch.items() if name.endswith(COMPACT))
     if len(compacts) > 1:
@@ -75,7 +76,7 @@ def may_be_compacting(names: Iterable[str], interval: int = INTERVAL) -> bool:
 
 
 def replaced(text: str, old: Iterable[str], new: Sequence[Mapping[str, object]]) -> str:
-    """The same list with `new` in the place of what has these paths."""
+    """Return the list with `new` in place of the entries with these paths."""
     gone = set(old)
     kept = [one.entry for one in parse(text) if one.path not in gone]
     lines = [json.dumps(entry, separators=(",", ":")) for entry in (*kept, *new)]
@@ -83,14 +84,14 @@ def replaced(text: str, old: Iterable[str], new: Sequence[Mapping[str, object]])
 
 
 def entry(like: Mapping[str, object], path: str, size: int, modified_ms: int) -> dict[str, object]:
-    """The entry of a file at this path, in a store whose files are listed like another."""
+    """Return the entry of a file at this path, in a store whose files are listed like another."""
     prefix = str(like["path"])[: -len(urlsplit(str(like["path"])).path)]
     told = {"path": prefix + quote(path, safe="/=:@!$&'()*+,;"), "size": size}
     return {**like, **told, "modificationTime": modified_ms}
 
 
 def leftovers(names: Iterable[str], listed: Iterable[str]) -> list[str]:
-    """The paths of files that the sink wrote for a batch that never ended."""
+    """Return the paths of files that the sink wrote for a batch that never ended."""
     known = set(listed)
     return [
         name for name in names if _OURS.fullmatch(name.rpartition("/")[2]) and name not in known

@@ -1,7 +1,6 @@
-"""Files where Spark keeps them: of this machine, or of any store that its Hadoop knows.
+"""Files of Spark: on this machine, or in any store that its Hadoop supports.
 
-Paths are relative to the directory that the store was opened at, with slashes.  What is written or
-replaced is so at once or not at all.
+Paths are relative to the directory of the store, with slashes. Writing and replacing are atomic.
 """
 
 from __future__ import annotations
@@ -40,39 +39,39 @@ class Store(Protocol):
         """Its own path, without scheme and host."""
 
     def entries(self, directory: str) -> list[StoreEntry]:
-        """None of them where there is no such directory."""
+        """Return the entries; none if there is no such directory."""
 
     def read(self, path: str) -> str: ...
     def write(self, path: str, text: str) -> None: ...
     def replace(self, path: str, by: str) -> None:
-        """`by` is at `path` from now on, with what is needed of directories."""
+        """Move `by` to `path`, creating directories as needed."""
 
     def delete(self, path: str) -> None:
-        """With all that is in it; nothing where there is none."""
+        """Delete a file or a directory with its contents, if it exists."""
 
     def uri(self, path: str) -> str:
-        """The URI that Spark reads."""
+        """Return the URI for Spark."""
 
     def locked(self, path: str) -> AbstractContextManager[None]:
-        """Held by one at a time; Refused where another has it."""
+        """Hold a lock. Raises Refused if another run has it."""
 
 
 DELTA_LOG = "_delta_log"
 TABLES = ("_spark_metadata", DELTA_LOG)
-"""Beneath these it is said which files of a directory count."""
+"""Directories of lists that determine which files belong to a table."""
 
 
 def opened(spark: SparkSession, path: str) -> Store:
     default = spark._jsc.hadoopConfiguration().get("fs.defaultFS", "file:///")
     scheme = urlsplit(path).scheme or urlsplit(default).scheme
     if scheme == "file":
-        # No more of a URI than this: # and ? are letters of names.
+        # Remove only the scheme: # and ? may be part of names.
         return LocalStore(path.removeprefix("file:").removeprefix("//"))
     return HadoopStore(spark, path)
 
 
 def data_files(store: Store, directory: str = "") -> Iterator[StoreEntry]:
-    """All but what is hidden, as readers see it, and what is another table's."""
+    """Yield all files that readers see: not hidden, and not in another table."""
     entries = store.entries(directory)
     if directory and any(found.name in TABLES for found in entries):
         return
@@ -101,7 +100,7 @@ class LocalStore:
             return []
         entries = []
         for one in names:
-            with contextlib.suppress(FileNotFoundError):  # it went meanwhile
+            with contextlib.suppress(FileNotFoundError):  # it was removed meanwhile
                 entries.append(self._entry(directory, one))
         return entries
 
@@ -124,7 +123,7 @@ class LocalStore:
 
     def replace(self, path: str, by: str) -> None:
         (self._root / path).parent.mkdir(parents=True, exist_ok=True)
-        # Hadoop's sum of the contents before, which it would hold the new ones against.
+        # Remove Hadoop's checksum of the old contents, which would not match the new ones.
         (self._root / f"{self._beside(path)}.crc").unlink(missing_ok=True)
         os.replace(self._root / by, self._root / path)
 
@@ -154,13 +153,13 @@ class LocalStore:
 
     @staticmethod
     def _beside(path: str) -> str:
-        """The path of what is hidden beside it."""
+        """Return the path of a hidden file next to it."""
         directory, slash, name = path.rpartition("/")
         return f"{directory}{slash}.{name}"
 
 
 class HadoopStore:
-    """By Hadoop's FileSystem in the JVM."""
+    """Files by Hadoop's FileSystem in the JVM."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         jvm: Any = spark._jvm

@@ -1,15 +1,15 @@
-"""Files in the place of others, such that it can end at any moment and be carried on.
+"""Replaces files by others, such that it can be interrupted at any moment and resumed.
 
-    _k_compact/ID/...        the new files, written and counted; nothing says yet that they count
+    _k_compact/ID/...        the new files, written and counted; nothing refers to them yet
     _k_compact/ID.json       the journal: from here on the swap is carried out
-    .../compact-ID-0...      the new files move to where they belong
-    _spark_metadata/9.compact, where there is a log: one list in the place of the other, at once
-                             the old files go, then the journal
+    .../compact-ID-0...      the new files are moved to their directories
+    _spark_metadata/9.compact, if there is a log: one list is replaced by the other, atomically
+                             the old files are deleted, then the journal
 
-Without a log a reader that looks between the moves and the end sees records twice.  With one,
-readers that go by it see the old files or the new ones.  A sink that writes meanwhile may have read
-the old list for its next one.  So where the next batch would make one, the old files stay until a
-later run finds what became of it: either list is whole, and both sets of files are there.
+Without a log, a reader between the moves and the end sees records twice. With one, readers that use
+it see the old files or the new ones. A sink that writes meanwhile may have read the old list for
+its next one. So if the next batch would make one, the old files stay until a later run finds out
+which list was used: both lists are complete, and both sets of files exist.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ DIRECTORY = "_k_compact"
 SUFFIX = ".json"
 LOCK = f"{DIRECTORY}/lock"
 SETTLED_MS = 600_000
-"""By then a sink that had read a list has made the next one of it."""
+"""By then, a sink that had read a list has written the next one."""
 
 
 class Clash(Exception):
-    """The directory is not as it must be for this; the text says how."""
+    """The directory is not in the expected state; the text has the reason."""
 
 
 def candidates(store: Store, name: re.Pattern[str]) -> list[StoreEntry]:
-    """The files of such names that may become fewer: all, or where there is a log those of its
-    newest list.  A checkpoint's, or whatever else lies about, are none."""
+    """Return the files of such names that may be compacted: all, or if there is a log those of its
+    newest full list. So files of a checkpoint and others are excluded.
+    """
     names = _log(store)
     files = [file for file in data_files(store) if name.search(file.name)]
     if not names and not _entries(store, sink_log.DIRECTORY):
@@ -47,7 +48,7 @@ def candidates(store: Store, name: re.Pattern[str]) -> list[StoreEntry]:
 
 
 def passed_over(store: Store, name: re.Pattern[str]) -> str | None:
-    """Why some data files are no candidates, and never will be or not yet; None where all are."""
+    """Return why some data files are not candidates, never or not yet; None if all are."""
     files = list(data_files(store))
     others = sum(name.search(file.name) is None for file in files)
     unlisted = len(files) - others - len(candidates(store, name))
@@ -64,14 +65,14 @@ def passed_over(store: Store, name: re.Pattern[str]) -> str | None:
 
 
 def pending(store: Store) -> Iterator[Journal]:
-    """Swaps that were not carried out to their end."""
+    """Return the swaps that were not completed."""
     for found in store.entries(DIRECTORY):
         if found.name.endswith(SUFFIX) and not found.name.startswith("."):
             yield Journal.of(store.read(found.path))
 
 
 def clean(store: Store) -> None:
-    """Remove what belongs to no swap: written, and never decided on."""
+    """Remove files that belong to no swap: written, but never decided on."""
     journals = {journal.id for journal in pending(store)}
     for found in store.entries(DIRECTORY):
         if found.path != LOCK and found.name.removesuffix(SUFFIX) not in journals:
@@ -89,9 +90,10 @@ def decide(store: Store, journal: Journal) -> None:
 def carry_out(
     store: Store, journal: Journal, now_ms: int, interval: int = sink_log.INTERVAL
 ) -> bool:
-    """From wherever it was; whether the old files are gone, or wait for a later run.
+    """Resume a swap; return whether the old files were deleted, or wait for a later run.
 
-    `interval`: that of the sink's lists, where they do not tell."""
+    `interval`: interval of the sink's full lists, if they do not show it.
+    """
     staged = {found.path for found in _under(store, staging(journal.id))}
     for written, path in journal.new:
         if written in staged:
@@ -108,7 +110,9 @@ def carry_out(
 
 
 def _list(store: Store, journal: Journal, now_ms: int, interval: int) -> bool:
-    """Have the log list the new files; whether no list that is still to come can have the old."""
+    """Put the new files into the log's list; return whether no future list can have the old
+    ones.
+    """
     names = _log(store)
     if not names:
         return True
@@ -129,7 +133,7 @@ def _list(store: Store, journal: Journal, now_ms: int, interval: int) -> bool:
         like = next(one.entry for one in sink_log.parse(before) if one.path in old)
         new = [_entry(store, path, like) for _, path in journal.new]
         store.write(f"{sink_log.DIRECTORY}/{name}", sink_log.replaced(before, old, new))
-        decide(store, journal)  # once more, for its time
+        decide(store, journal)  # rewritten for its modification time
     after = _log(store)
     if sink_log.newest_compact(after) != sink_log.newest_compact(names):
         return False
@@ -145,7 +149,7 @@ def _entry(store: Store, path: str, like: object) -> dict[str, object]:
 
 
 def _entries(store: Store, path: str) -> list[StoreEntry]:
-    """The one at this path, if any."""
+    """Return the entry at this path, if any."""
     return [entry for entry in store.entries(path.rpartition("/")[0]) if entry.path == path]
 
 

@@ -1,7 +1,7 @@
-"""What Spark says went wrong, in one line.
+"""Spark's errors in one line.
 
 Spark's errors are pages: a class in brackets, the plan, Java's stack and, somewhere in it, that of
-Python.  A person wants the innermost reason: `told` makes of any of them a Refused that says it.
+Python. A person needs the innermost reason, so each is converted to a Refused with it.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ _HUNG_UP = (
     "Socket closed",
     "java.io.EOFException",
 )
-"""All that Java says of a peer that is gone."""
+"""Java's texts for a peer that has ended."""
 
 LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
-"""They tell of an error of a query in JSON, on standard error."""
+"""Loggers that print a query's error in JSON, on standard error."""
 _PYTHON_ERROR = re.compile(r"((?:\w+\.)*)([A-Z]\w*): (.+)")
 _CAUSE = re.compile(r"^Caused by: (?:[\w.$]+: )?(.+)")
 _QUERY = re.compile(r"^Query .*?\[id = .*?\] terminated with exception: ")
 _CLASS = re.compile(r"^\[[A-Z_.0-9]+\] ")
 _STATE = re.compile(r" SQLSTATE: \w{5}\b.*$")
 _OURS = ("kserver.", "kcli.")
-"""The packages whose errors are sentences, told without their class."""
+"""The packages whose errors are sentences, printed without their class."""
 
 
 @contextlib.contextmanager
 def told() -> Iterator[None]:
-    """Refused in the place of Spark's errors, which Spark's own loggers have no more to say of."""
+    """Raise Refused in place of Spark's errors, and silence Spark's own loggers of them."""
     from pyspark.logger import PySparkLogger
 
     for name in LOGGERS:
@@ -61,12 +61,12 @@ def told() -> Iterator[None]:
 
 
 def _said(error: Exception) -> str | None:
-    """The text of an error of Spark's; None for any other."""
+    """Return the text of an error of Spark's; None for any other."""
     module = type(error).__module__
     if module.startswith("pyspark."):
         return str(error)
     if isinstance(error, OSError):
-        # Py4J lets some errors of its socket through.
+        # Py4J does not wrap some errors of its socket.
         frames = traceback.walk_tb(error.__traceback__)
         names = [frame.f_globals.get("__name__", "") for frame, _ in frames]
         return SPARK_ENDED if any(name.startswith("py4j.") for name in names) else None
@@ -79,8 +79,9 @@ def _said(error: Exception) -> str | None:
 
 
 def telling(text: str) -> str:
-    """The line that says most: that of Python's own error, else the innermost cause, else the
-    first."""
+    """Return the most informative line: that of Python's own error, else the innermost cause, else
+    the first line.
+    """
     if _CRASHED in text:
         return WORKER_ENDED
     lines = [line for line in text.splitlines() if line.strip()]
@@ -96,7 +97,7 @@ def telling(text: str) -> str:
 
 
 def _of_traceback(lines: list[str]) -> str | None:
-    """What the last traceback of Python ends with: the error that came of the others."""
+    """Return the end of the last Python traceback: the error that resulted from the others."""
     begins = [n for n, line in enumerate(lines) if "Traceback (most recent call" in line]
     for begin in begins[-1:]:
         for line in lines[begin + 1 :]:

@@ -1,4 +1,4 @@
-"""A directory for PYTHONPATH: what each Python that Spark starts runs first."""
+"""A directory for PYTHONPATH: its sitecustomize runs first in each Python that Spark starts."""
 
 from __future__ import annotations
 
