@@ -4,15 +4,15 @@ Where is ...?
 
     every command, exit statuses               main.py
     one command: options, words, differences   commands/<name>.py
-    how words are read, --help                 command.py
+    parsing of words, --help                   command.py
     options that commands share                options.py
-    the event loop, --timeout, refusals        running.py
-    stdout, stderr, what a terminal is sent    output.py, progress.py
+    the event loop, --timeout, errors          running.py
+    stdout, stderr, output on a terminal       output.py, progress.py
     the manual pages                           manual.py
     -o: rows, their shapes and formats         rows/
     lines in, records out; and back            console/
     a broker's files                           segments/
-    which features Kafka's releases have       release_features.py
+    features of Kafka's releases               release_features.py
     groups: tables, plans, lag                 groups/
     groups that balance through ZooKeeper      paper/
     perf tests: histograms, histories          perf/

@@ -1,4 +1,4 @@
-"""Starts a server in the background, and stays until it serves or has failed."""
+"""Starts a server in the background, and waits until it serves or has failed."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ def start(
     command: str = "k server-start",
     is_up: Callable[[], bool] | None = None,
 ) -> int:
-    """Run `serve` in a process of its own session, its output in the file `console`; it is handed
-    what to call once it serves, or becomes a program that cannot, for which `is_up` looks.
+    """Run `serve` in a process of its own session, with its output in the file `console`. `serve`
+    gets a function to call once it serves; if it becomes another program, which cannot call it,
+    `is_up` is polled.
 
-    While another server writes to that file, it is `console` with a number, 2 or higher.
+    If another server writes to that file, `console` with a number is used, from 2 on.
 
-    Returns twice: in the new process what `serve` returned; here 0 once the server serves, or 1
-    when it ended before, with its reason on standard error.
+    Returns twice: in the new process the result of `serve`; here 0 once the server serves, or 1 if
+    it ended before, with its reason on standard error.
     """
     console, file = _open(console)
     sys.stdout.flush()
@@ -39,10 +40,10 @@ def start(
         os.close(heard)
         os.setsid()
         if os.fork() != 0:
-            # The session's leader goes, so that no terminal can become the server's.
+            # The session's leader exits, so that no terminal can become the server's.
             os._exit(0)
         _redirect(file)
-        # The pipe closes with the server, whatever program that becomes.
+        # The pipe closes with the server, whatever program it becomes.
         os.set_inheritable(told, True)
         return serve(lambda: _tell(told))
     os.close(told)
@@ -58,12 +59,13 @@ def _tell(told: int) -> None:
     try:
         os.write(told, b"r")
     except BrokenPipeError:
-        pass  # whoever started the server did not wait
+        pass  # the starter did not wait
 
 
 def _open(console: str) -> tuple[str, int]:
-    """The first of the names that no running server writes to, and its descriptor: emptied, and
-    locked for as long as anybody has it as an output."""
+    """Return the first of the file names that no running server writes to, and its descriptor. The
+    file is emptied, and locked as long as a process has it open.
+    """
     os.makedirs(os.path.dirname(console), exist_ok=True)
     stem, ending = os.path.splitext(console)
     for number in range(1, MOST_CONSOLES + 1):
@@ -83,7 +85,7 @@ def _open(console: str) -> tuple[str, int]:
 
 
 def _redirect(file: int) -> None:
-    """Input from nowhere, output into the file."""
+    """Redirect input from /dev/null, output into the file."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     for target, source in ((0, nothing), (1, file), (2, file)):
         os.dup2(source, target)
@@ -91,7 +93,9 @@ def _redirect(file: int) -> None:
 
 
 def _wait(console: str, heard: int, command: str, is_up: Callable[[], bool] | None) -> int:
-    """`heard` is the end of a pipe that closes with the server."""
+    """Wait until the server serves or ends; `heard` is the end of a pipe that closes with the
+    server.
+    """
     waited_s = 0.0
     while True:
         readable, _, _ = select.select([heard], [], [], LOOK_AGAIN_S)
@@ -116,7 +120,7 @@ def _read(console: str) -> str:
 
 
 def _why(said: str, command: str) -> str:
-    """The reasons among a server's last words."""
+    """Return the reasons in the last lines of a server."""
     lines = said.splitlines()
     reasons = [line for line in lines if line.startswith(f"{command}:")]
     return "\n".join(

@@ -1,4 +1,4 @@
-"""Sets of characters as ranges of code points: the classes that Java's patterns name.
+"""Sets of characters as ranges of code points: the classes in Java's patterns.
 
 Pure: values only.
 """
@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Iterable
 
 Ranges = tuple[tuple[int, int], ...]
-"""Code points from first to last, in ascending order and apart from each other."""
+"""Code points from first to last, ascending and not adjacent."""
 
 HIGHEST = sys.maxunicode
 
@@ -89,7 +89,9 @@ CATEGORIES = frozenset(
 
 @functools.cache
 def category(name: str) -> Ranges:
-    """All characters of a general category, such as Lu, or of those that begin so, such as L."""
+    """Return all characters of a general category, such as Lu, or of all that begin so, such as
+    L.
+    """
     names = _GROUPS.get(name, (name,))
     found: list[tuple[int, int]] = []
     first = None

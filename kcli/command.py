@@ -1,16 +1,16 @@
-"""How a command of `k` reads its words and shows its help.
+"""Commands of `k`: parsing of their words, and --help.
 
-Words are read as Kafka's own tools read them (they use the library jopt-simple):
+Words are parsed as by Kafka's own tools (which use the library jopt-simple):
 
     --topic orders   --topic=orders   -topic orders     all the same
     --topi orders                                       unknown: names are not abbreviated
-    --time -1        --topic --list                     a needed value is whatever comes next
-    --compression-codec --sync                          an optional one is never an option
+    --time -1        --topic --list                     a required value is the next word
+    --compression-codec --sync                          an optional value is never an option
     --topic a --topic b                                 refused, unless --topic may be repeated
-    --list=x         --topic a stray words              what is not needed is ignored
+    --list=x         --topic a stray words              unneeded words are ignored
     --                                                  ends the options
 
-Everything a manual page says beside the options is declared with the command: see `Manual`.
+All other texts of a manual page are declared with the command: see `Manual`.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from kserver import __version__
 OPTIONS = "Options"
 OLDER = "Older spellings"
 ANY_BYTES = {"FILE", "FILE,...", "DIR", "DIRECTORY", "PATH", "COMMAND", "TERM"}
-"""Metavars of values that need not be UTF-8: names of files, and what is matched against bytes."""
+"""Metavars of values that need not be UTF-8: file names, and patterns matched against bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Manual:
-    """What a command's manual page says beside its options.
+    """Texts of a command's manual page besides its options.
 
-    `kafka` names the script whose place the command takes; `differences` lists, a sentence each,
-    where it ends or prints other than that script; `examples` pairs a command line with its use.
+    `kafka` names the script that the command replaces; `differences` lists, a sentence each, where
+    its results differ from that script's; `examples` pairs a command line with its use.
     """
 
     kafka: str = ""
@@ -50,12 +50,12 @@ class Manual:
 
 
 class Option(click.Option):
-    """An option, with the heading it stands under in --help.
+    """An option, with its section in --help.
 
-    `instead` names the option that took this one's place; its value goes there, and giving both is
-    refused, or, with `yields`, the old one is ignored.  `if_bare` is the value of an option whose
-    value may be left out.  A flag that `adds` an attribute and a value stands for a repeatable
-    option with that value, in its place among the others.
+    `instead` names the option that replaces this one; its value goes there, and giving both is
+    refused, or, with `yields`, the old one is ignored. `if_bare` is the value if an optional value
+    is left out. A flag that `adds` an attribute and a value stands for a repeatable option with
+    that value, at its position among the others.
     """
 
     def __init__(
@@ -77,12 +77,12 @@ class Option(click.Option):
 
     @property
     def word(self) -> str:
-        """The name as Kafka's messages have it: `command-config`."""
+        """The name in Kafka's messages: `command-config`."""
         return max(self.opts, key=len).lstrip("-")
 
 
 class Integer(click.ParamType):  # type: ignore[type-arg]
-    """A whole number that fits into so many bits, refused in Kafka's words."""
+    """A whole number of at most `bits` bits; errors have Kafka's text."""
 
     def __init__(self, bits: int) -> None:
         self.name = "integer"
@@ -98,8 +98,9 @@ class Integer(click.ParamType):  # type: ignore[type-arg]
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]
-    """A time above zero, as seconds: `500ms`, `1.5s`, `5m`, `2h`.  A bare number is in `unit`: in
-    seconds, but in milliseconds where Kafka's tool has the option."""
+    """A time above zero, as seconds: `500ms`, `1.5s`, `5m`, `2h`. A bare number is in `unit`:
+    seconds, or milliseconds if Kafka's tool has the option.
+    """
 
     name = "time"
     units_s = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
@@ -118,7 +119,7 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
 
 
 class Milliseconds(Duration):
-    """The same where Kafka's tool takes any whole number of milliseconds."""
+    """A duration for options where Kafka's tool accepts any whole number of milliseconds."""
 
     def __init__(self, bits: int = 64) -> None:
         super().__init__("ms")
@@ -131,7 +132,7 @@ class Milliseconds(Duration):
 
 
 class Command(click.Command):
-    """A command whose callback is given one object with an attribute for each option."""
+    """A command whose callback gets one object with an attribute for each option."""
 
     def __init__(self, *args: Any, manual: Manual, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -175,7 +176,7 @@ class Command(click.Command):
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
             if record is not None:
-                # What stands above in the manual page is not in --help.
+                # Texts "above" are in the manual page, not in --help.
                 name, text = record
                 record = name, text.replace("See above", f"See k-{self.name}(1)")
                 sections.setdefault(getattr(param, "section", OPTIONS), []).append(record)
@@ -216,7 +217,7 @@ class Overview(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args and self.get_command(ctx, args[0]) is None:
             name = args[0].removeprefix("kafka-").removesuffix(".sh")
-            import difflib  # 5 ms that only a misspelt name costs
+            import difflib  # imported here: 5 ms that only a misspelt name costs
 
             known = self.list_commands(ctx)
             near = [name] if name in known else difflib.get_close_matches(name, known, 3, 0.5)
@@ -242,7 +243,7 @@ class Overview(click.Group):
 
 
 def command_named(name: str) -> Command:
-    """A command of `k`, by the name of its module in `kcli.commands`."""
+    """Return a command of `k`, by the name of its module in `kcli.commands`."""
     attribute = name.replace("-", "_")
     found = getattr(importlib.import_module(f"kcli.commands.{attribute}"), attribute)
     assert isinstance(found, Command)
@@ -264,7 +265,7 @@ def _overview(version: bool) -> None:
 def command(
     *, manual: Manual, cls: type[Command] = Command
 ) -> Callable[[Callable[[SimpleNamespace], int | None]], Command]:
-    """Make a function of one argument, the options given, into a command."""
+    """Make a function of one argument, the options, into a command."""
 
     def made(function: Callable[[SimpleNamespace], int | None]) -> Command:
         return click.command(function.__name__.replace("_", "-"), cls=cls, manual=manual)(function)
@@ -277,7 +278,7 @@ def paragraphs(text: str) -> list[str]:
 
 
 def _read(command: Command, ctx: click.Context, words: Sequence[str]) -> dict[str, Any]:
-    """The values given, as texts, by the attribute of their option or argument."""
+    """Return the values as texts, by the attribute of their option or argument."""
     params = command.get_params(ctx)
     known = {s.lstrip("-"): p for p in params if isinstance(p, click.Option) for s in p.opts}
     left = deque(words)
@@ -318,7 +319,7 @@ def _read(command: Command, ctx: click.Context, words: Sequence[str]) -> dict[st
 
 
 def _next(option: click.Option, name: str, left: deque[str], ctx: click.Context) -> str:
-    """The value of an option that stands in the next word, if any."""
+    """Return the value of an option in the next word, if any."""
     if_bare: str | None = getattr(option, "if_bare", None)
     if if_bare is not None and not (left and (left[0] == "-" or left[0][:1] != "-")):
         return if_bare
@@ -341,14 +342,14 @@ def _value(param: click.Parameter, ctx: click.Context, given: Any) -> Any:
 
 
 def _unknown(said: str, name: str, known: Mapping[str, click.Option]) -> str:
-    import difflib  # 5 ms that only a misspelt name costs
+    import difflib  # imported here: 5 ms that only a misspelt name costs
 
     near = difflib.get_close_matches(name, known, 1)
     return f"{said} is not a recognized option" + (f" (did you mean --{near[0]}?)" if near else "")
 
 
 def _hand_over(ctx: click.Context, old: Option) -> None:
-    """Give the value of an older spelling to the option that took its place."""
+    """Assign the value of an older spelling to the option that replaces it."""
     value = ctx.params.pop(old.name)
     if not _is_given(value):
         return
@@ -363,5 +364,5 @@ def _hand_over(ctx: click.Context, old: Option) -> None:
 
 
 def _is_given(value: object) -> bool:
-    """0 is a value; a flag that is not set and a list of none are not."""
+    """Whether a value was given: 0 counts, an unset flag and an empty list do not."""
     return bool(value) or (isinstance(value, int) and value is not False)

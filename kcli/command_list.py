@@ -1,4 +1,4 @@
-"""Every command of `k`, as the overview groups them, with what it does in a line."""
+"""Every command of `k`, grouped as in the overview, with a line about it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Configurations as the words and lines of `k configs`: what is asked, what is shown, what is lost.
+"""Configurations as the words and lines of `k configs`, and the records that a change may lose.
 
 Pure: values in, lines or rows out.
 """
@@ -29,7 +29,7 @@ TYPES = (
     "broker-loggers",
 )
 QUOTA_TYPES = {"users": "user", "clients": "client-id", "ips": "ip"}
-"""What the protocol calls them."""
+"""Entity types of the protocol."""
 
 CLIENT_QUOTAS = (
     "producer_byte_rate",
@@ -43,7 +43,7 @@ QUOTAS = {
     "ips": ("connection_creation_rate",),
 }
 
-# As Kafka has it: a comma within brackets divides nothing.
+# As in Kafka, a comma within brackets is not a separator.
 _OUTSIDE = r"(?=[^\]]*(?:\[|$))"
 _KEY = re.compile(r"[a-zA-Z0-9._-]*")
 
@@ -91,7 +91,7 @@ _CREDENTIAL = re.compile(r"(?:iterations=(-?[0-9]*),)?password=(.*)")
 
 
 class Entity(NamedTuple):
-    """A kind, and which of it: "" its default, None all there are."""
+    """A type and a name: "" is the default of the type, None all entities."""
 
     type: str
     name: str | None
@@ -101,12 +101,12 @@ class Entity(NamedTuple):
 
 
 def singular(type: str) -> str:
-    """`topic` of `topics`; Kafka takes a letter off `client-metrics` too."""
+    """Return `topic` of `topics`; Kafka removes the last letter of `client-metrics` too."""
     return type[:-1]
 
 
 def added(text: str) -> dict[str, str]:
-    """`k=v,k=[v1,v2]`.  Raises Refused."""
+    """Parse `k=v,k=[v1,v2]`. Raises Refused."""
     pairs = [re.split(rf"\s*=\s*{_OUTSIDE}", pair) for pair in re.split(f",{_OUTSIDE}", text)]
     if any(len(pair) != 2 for pair in pairs):
         raise Refused(
@@ -123,7 +123,9 @@ def check_keys(keys: Iterable[str]) -> None:
 
 
 def credential(user: str, mechanism: str, text: str) -> NewCredential:
-    """`[iterations=N,password=P]`, the brackets gone.  Raises Refused, which does not tell P."""
+    """Parse `[iterations=N,password=P]`, without the brackets. Raises Refused, without the password
+    in its text.
+    """
     from kcli.client.scram import (
         DEFAULT_ITERATIONS,
         MIN_ITERATIONS,
@@ -212,7 +214,7 @@ def quota_line(entity: QuotaEntity, bounds: Mapping[str, float]) -> str:
 
 
 def _one_line(name: str) -> str:
-    """Clients choose their names: one of several lines is shown in one."""
+    """Return a name, which clients choose, in one line."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)
 
 
@@ -221,7 +223,7 @@ def quota_rows(entity: QuotaEntity, bounds: Mapping[str, float]) -> list[dict[st
 
 
 def step(entity: Entity, key: str, entry: ConfigEntry | None, value: str | None) -> str:
-    """What is done to one key, `entry` now; a value of None takes it away."""
+    """Describe a change of one key, with its present `entry`; a value of None deletes it."""
     now = "" if entry is None or entry.value is None else f", now {entry.value}"
     if value is None:
         return f"take {key} away from {entity}{now}"
@@ -230,7 +232,7 @@ def step(entity: Entity, key: str, entry: ConfigEntry | None, value: str | None)
 
 
 def loss(key: str, entry: ConfigEntry | None, value: str | None) -> str | None:
-    """Which records may go once the key has this value, or None any more; None where none do."""
+    """Return which records may be lost once the key has this value, or none; None if none are."""
     before = None if entry is None else entry.value
     after = value if value is not None else _fallback(entry)
     base = key.removeprefix("log.")
@@ -251,12 +253,14 @@ def loss(key: str, entry: ConfigEntry | None, value: str | None) -> str | None:
 
 
 def _fallback(entry: ConfigEntry | None) -> str | None:
-    """What a key has once the value that counts is gone."""
+    """Return the value of a key once its effective value is deleted."""
     return entry.synonyms[1].value if entry is not None and len(entry.synonyms) > 1 else None
 
 
 def _limit(text: str | None) -> float:
-    """Nothing, and what is no number, is no limit: the broker will say so."""
+    """Parse a limit; no value and invalid ones count as no limit, since the broker will refuse
+    them.
+    """
     try:
         limit = int(text or "")
     except ValueError:

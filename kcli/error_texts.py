@@ -1,5 +1,5 @@
-"""What Kafka's tools print for an error code: the text where the broker sent none of its own, and
-the name of the Java exception.
+"""Texts of Kafka's tools for error codes without a text of the broker, and names of the Java
+exceptions.
 
 Pure: a table.
 """
@@ -88,7 +88,7 @@ _DEFAULTS = {
     ErrorCode.election_not_needed: "Leader election not needed for topic partition.",
 }
 
-# Where the exception is not named as the code.
+# Exceptions that are not named after their code.
 _EXCEPTIONS = {
     ErrorCode.unknown_server_error: "UnknownServer",
     ErrorCode.request_timed_out: "Timeout",
@@ -107,12 +107,12 @@ _EXCEPTIONS = {
 
 
 def exception(error: KafkaError) -> str:
-    """The full name of Kafka's exception for it."""
+    """Return the full name of Kafka's exception for an error."""
     words = error.code.name.split("_")
     name = _EXCEPTIONS.get(error.code) or "".join(map(str.capitalize, words))
     return f"org.apache.kafka.common.errors.{name}Exception"
 
 
 def text(error: KafkaError) -> str:
-    """The broker's text, or else the one that Kafka has for the code."""
+    """Return the broker's text, or else Kafka's text for the code."""
     return error.message or _DEFAULTS.get(error.code) or error.code.name

@@ -1,13 +1,12 @@
-r"""Regular expressions in Java's dialect, which Kafka's options are in, as Python's `re` has them.
+r"""Translates regular expressions in Java's dialect, used by Kafka's options, to Python's `re`.
 
     translate(r"\Qtest.a\E[a-z&&[^b]]")      "test\x2ea[ac-z]"
 
 Pure: texts in, texts and compiled patterns out.
 
-The translation spells everything out: flags are gone, each class is the ranges that it comes to.
-Patterns over bytes mean the same, of characters that are one byte; others are the bytes of their
-UTF-8, and escapes such as \xff are single bytes.  What Python cannot match is refused, and never
-taken for something else.
+The translation is explicit: it has no flags, and each class is a set of ranges. Patterns over bytes
+have the same meaning for characters of one byte; others are the bytes of their UTF-8, and escapes
+such as \xff are single bytes. Patterns that Python cannot match are refused.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from kserver.errors import ConfigError
 END = "\\Z"
 """The end of the text, in a translation."""
 BEFORE_LAST_BREAK = rf"(?!(?<=\r)\n)(?=(?:\r\n|[\n\r\x85\u2028\u2029])?{END})"
-"""The end, or before a line break that ends the text: $ and \\Z in a translation."""
+"""The end, or before a line break at the end of the text: $ and \\Z in a translation."""
 
 _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "a": "\a", "e": "\x1b"}
 _HIGHEST_ASCII = 0x7F
@@ -49,11 +48,11 @@ _IS_ASCII_ONLY = "a class in a pattern over bytes must have ASCII characters onl
 
 
 class PatternError(ConfigError):
-    """A pattern that is none, or that cannot be matched here; the text names it and says why."""
+    """An invalid or unsupported pattern; the text has the pattern and the reason."""
 
 
 def translate(pattern: str, *, over_bytes: bool = False) -> str:
-    """The same pattern for `re`; over bytes, for its encoding as Latin-1.
+    """Translate a pattern for `re`; over bytes, for its encoding as Latin-1.
 
     Raises PatternError.
     """
@@ -62,20 +61,20 @@ def translate(pattern: str, *, over_bytes: bool = False) -> str:
 
 
 def compiled(pattern: str) -> re.Pattern[str]:
-    """Raises PatternError."""
+    """Translate and compile a pattern. Raises PatternError."""
     found: re.Pattern[str] = _compiled(pattern, translate(pattern))
     return found
 
 
 def compiled_for_bytes(pattern: str) -> re.Pattern[bytes]:
-    """Raises PatternError."""
+    """Translate and compile a pattern over bytes. Raises PatternError."""
     text = translate(pattern, over_bytes=True)
     found: re.Pattern[bytes] = _compiled(pattern, text.encode("latin-1"))
     return found
 
 
 def split(pattern: re.Pattern[AnyStr], text: AnyStr) -> list[AnyStr]:
-    """The parts between the matches, without empty ones at the end: Java's Pattern.split."""
+    """Return the parts between the matches, without empty ones at the end: Java's Pattern.split."""
     parts, at = [], 0
     for match in pattern.finditer(text):
         if match.end() == 0:
@@ -99,7 +98,7 @@ def _compiled(pattern: str, text: str | bytes) -> Any:
 
 
 def _without_quotes(pattern: str) -> list[tuple[str, bool]]:
-    r"""Its characters, and whether each stands for itself, as between \Q and \E."""
+    r"""Return a pattern's characters, and whether each is quoted, as between \Q and \E."""
     tokens: list[tuple[str, bool]] = []
     at, quoted = 0, False
     while at < len(pattern):
@@ -118,7 +117,9 @@ def _without_quotes(pattern: str) -> list[tuple[str, bool]]:
 
 
 class _Translation:
-    """One pattern on its way; a method reads a part of it and gives the translation of that."""
+    """The translation of one pattern; each method reads a part of it and returns its
+    translation.
+    """
 
     def __init__(self, pattern: str, over_bytes: bool) -> None:
         self._pattern = pattern
@@ -144,7 +145,7 @@ class _Translation:
         raise PatternError(f"{self._pattern} has {construct}, which is not supported{rest}")
 
     def _skip_comments(self) -> None:
-        """White space and comments, where the flag x is on."""
+        """Skip white space and comments, if the flag x is on."""
         if "x" not in self._flags:
             return
         while self._at < len(self._tokens):
@@ -157,7 +158,7 @@ class _Translation:
                     self._at += 1
 
     def _peek(self) -> str:
-        """The next character, if it may be an operator; else nothing."""
+        """Return the next character, if it may be an operator; else nothing."""
         self._skip_comments()
         return self._raw()
 
@@ -227,7 +228,7 @@ class _Translation:
         return f"{{{text}}}"
 
     def _atom(self) -> str | None:
-        """The next atom; None for flags, which hold from here on."""
+        """Return the next atom; None for flags, which apply from here on."""
         letter = self._peek()
         if letter and letter in "*+?{":
             self._invalid(f"there is nothing before {letter} to repeat")
@@ -287,7 +288,7 @@ class _Translation:
         return f"{start}{inner})"
 
     def _set_flags(self) -> str:
-        """Read flags, as in (?i) or (?i-s:; gives what ends them."""
+        """Read flags, as in (?i) or (?i-s:; return the character that ends them."""
         on, flags = True, set(self._flags)
         while True:
             letter = self._raw()
@@ -305,13 +306,13 @@ class _Translation:
                 self._invalid(f"(?{letter} is not a group")
 
     def _escaped(self) -> str:
-        """An escape outside of a class."""
+        """Read an escape outside of a class."""
         letter = self._raw()
         if letter == "B" or letter == "b":
             if self._raw(1) == "{":
                 self._unsupported("\\b{g}")
             self._at += 1
-            # Python's own \\B is never true of an empty text.
+            # Python's own \\B never matches an empty text.
             return r"\b" if letter == "b" else r"(?!\b)"
         if letter and letter in "GX":
             self._unsupported(f"\\{letter}")
@@ -400,7 +401,7 @@ class _Translation:
         return BEFORE_LAST_BREAK
 
     def _class(self) -> Ranges:
-        """What is between [ and ], which come to ranges; & and [ nest."""
+        """Read a class up to its ]; return its ranges. && and [ nest."""
         excluded = self._take("^")
         found: Ranges | None = None
         part: Ranges | None = None
@@ -454,7 +455,9 @@ class _Translation:
         return found
 
     def _class_escape(self) -> int | Ranges:
-        """An escape that a class has too: a character's code point, or several characters."""
+        """Read an escape that is allowed in a class: return a code point, or ranges of
+        characters.
+        """
         if self._at == len(self._tokens):
             self._invalid("it ends with \\")
         letter = self._tokens[self._at][0]
@@ -545,7 +548,7 @@ class _Translation:
         return intersection(ranges, POSIX["ASCII"]) if self._over_bytes else ranges
 
     def _with_case(self, ranges: Ranges) -> Ranges:
-        """With the ASCII letters of the other case, where the flag i is on."""
+        """Add the ASCII letters of the other case, if the flag i is on."""
         if "i" not in self._flags:
             return ranges
         small = intersection(ranges, LOWER)

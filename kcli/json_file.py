@@ -1,9 +1,9 @@
-"""Read the JSON files that commands are given.  An error names the file, the place and the remedy.
+"""Reads the JSON files that commands are given. An error has the file, the place and the remedy.
 
 document = read("plan.json")
 
 Refused: plan.json: The input string is not a valid JSON: line 1, column 71: a comma before ];
-remove it
+    remove it
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ _BLANKS = re.compile(r"[ \t\r\n]*")
 
 
 def read(path: str, kind: str = "The input string is not a valid JSON") -> Any:
-    """The document in the file.
+    """Return the document in the file.
 
-    Raises Refused where it cannot be read, or is not JSON; `kind` is how Kafka's tool says that.
+    Raises Refused if it cannot be read, or is not JSON; `kind` is the text of Kafka's tool for
+    that.
     """
     try:
         # A file may begin with a byte order mark.
@@ -45,7 +46,7 @@ def read(path: str, kind: str = "The input string is not a valid JSON") -> Any:
 
 
 def check_version(document: Mapping[str, Any], path: str) -> None:
-    """Raise Refused unless the file's version, where it names one, is the one that is known."""
+    """Raises Refused unless the file's version, if it has one, is supported."""
     version = document.get("version", VERSION)
     if type(version) is not int:
         raise Refused(
@@ -56,12 +57,12 @@ def check_version(document: Mapping[str, Any], path: str) -> None:
 
 
 def _fault(text: str, error: json.JSONDecodeError) -> str:
-    """The line and column of the first mistake, and the remedy if it is a common one."""
+    """Return the line and column of the first mistake, and the remedy if it is a common one."""
     if not text.strip():
         return "the file is empty"
     at = _after_blanks(text, error.pos)
     what = error.msg
-    # Python points behind the comma, and from 3.13 on at it.
+    # Python points after the comma, and from 3.13 on at it.
     comma = at if text.startswith(",", at) else len(text[:at].rstrip()) - 1
     closing = _after_blanks(text, comma + 1)
     if text[comma : comma + 1] == "," and text[closing : closing + 1] in ("]", "}"):

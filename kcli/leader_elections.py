@@ -1,6 +1,4 @@
-"""Elections of leaders, as two commands ask for them: what one would do, and what came of it, in
-Kafka's words.
-"""
+"""Leader elections of two commands: a preview, and the outcome in Kafka's words."""
 
 from __future__ import annotations
 
@@ -24,7 +22,9 @@ FORBIDDEN = "Not authorized to perform leader election"
 
 
 class ElectionWords(NamedTuple):
-    """What a tool calls an election, one that was not needed, and what it could not elect."""
+    """A tool's words for an election, for one that was not needed, and for replicas it could not
+    elect.
+    """
 
     election: str
     not_needed: str
@@ -32,7 +32,7 @@ class ElectionWords(NamedTuple):
 
 
 def tell(results: Mapping[TopicPartition, KafkaError | None], words: ElectionWords) -> int:
-    """Print the outcomes; Refused where any election failed."""
+    """Print the outcomes. Raises Refused if any election failed."""
     elected, not_needed, failed = outcomes(results)
     if elected:
         answer(f"Successfully completed {words.election} for partitions {_names(elected)}")
@@ -49,7 +49,9 @@ def tell(results: Mapping[TopicPartition, KafkaError | None], words: ElectionWor
 def outcomes(
     results: Mapping[TopicPartition, KafkaError | None],
 ) -> tuple[list[TopicPartition], list[TopicPartition], dict[TopicPartition, KafkaError]]:
-    """Where a leader was elected, where none was needed, and where none could be; by name."""
+    """Return the partitions where a leader was elected, where none was needed, and where it failed;
+    sorted by name.
+    """
     elected, not_needed, failed = [], [], {}
     for partition, error in sorted(results.items(), key=lambda pair: pair[0]):
         if error is None:
@@ -62,7 +64,7 @@ def outcomes(
 
 
 def tell_refusal(error: Exception) -> None:
-    """Print what Kafka's tools print where no election was held at all, if they print anything."""
+    """Print the text of Kafka's tools if no election was held at all, if they print any."""
     from kcli.client.errors import ClusterUnreachable, TimedOut
 
     if isinstance(error, ClusterUnreachable | TimedOut):
@@ -74,7 +76,7 @@ def tell_refusal(error: Exception) -> None:
 async def foretell(
     admin: Admin, election: ElectionType, wanted: Iterable[TopicPartition] | None
 ) -> int:
-    """Print which leaders would be elected now, and where none could be."""
+    """Print which leaders would be elected now, and which elections would fail."""
     steps, refusals = await foreseen(admin, election, wanted)
     would(*steps.values())
     for partition, error in refusals.items():
@@ -85,7 +87,7 @@ async def foretell(
 async def foreseen(
     admin: Admin, election: ElectionType, wanted: Iterable[TopicPartition] | None
 ) -> tuple[dict[TopicPartition, str], dict[TopicPartition, KafkaError]]:
-    """What an election would do to partitions that need one, and which it would refuse."""
+    """Return the outcome of an election for partitions that need one, and the errors of others."""
     live = {node.id for node in (await admin.describe_cluster()).brokers}
     asked = None if wanted is None else sorted(wanted)
     topics = (
@@ -119,7 +121,7 @@ def _step(
     election: ElectionType,
     live: set[BrokerId],
 ) -> str | KafkaError | None:
-    """None where no election is needed."""
+    """Return None if no election is needed."""
     if election is ElectionType.PREFERRED:
         preferred = now.replicas[0]
         if now.leader == preferred:

@@ -1,10 +1,10 @@
 """`k`: finds the command, runs it, and turns every end into an exit status.
 
 Commands are modules of `kcli.commands` and are imported when they are named: an import costs more
-than most commands' own work.  What must be quick (`k --version`) needs nothing but this module.
+than most commands' own work. `k --version`, which has to be quick, needs only this module.
 
-The exit statuses are those of `kcli.statuses`.  A reader of standard output that has had enough,
-as in `k topics --list | head -1`, ends a command quietly, with 0.
+The exit statuses are in `kcli.statuses`. If the reader of standard output closes it, as in `k
+topics --list | head -1`, the command ends quietly, with 0.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from kcli.output import complain
 from kcli.statuses import DONE, FAILED, INTERRUPTED, TIMED_OUT, USAGE
 
 SIGINT = 2
-"""What `signal` has, which takes a while to import."""
+"""As in `signal`, whose import takes a while."""
 
 HALF_MADE = "BaseEventLoop.__del__"
-"""What complains of a loop that Ctrl-C kept from being made."""
+"""Reports a loop whose creation was interrupted by Ctrl-C."""
 COMPLETE = "__complete"
-"""What the scripts of `k completion` call."""
+"""Called by the scripts of `k completion`."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return ended(argv, _run)
     _open_missing_streams()
     sys.unraisablehook = _unraisable
-    # A character that the terminal's encoding lacks is shown by number, not by a crash.
+    # A character that the terminal's encoding lacks is printed as a number.
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     words = sys.argv[1:]
@@ -47,17 +47,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     import signal
 
-    # Another Ctrl-C while the interpreter ends is no traceback.
+    # Another Ctrl-C while the interpreter ends must not print a traceback.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     return status
 
 
 def ended(words: Sequence[str], run: Callable[[Sequence[str]], int]) -> int:
-    """Run, and turn whatever ends it into an exit status; only the reason goes to stderr."""
+    """Run, and turn any end into an exit status; only the reason goes to stderr."""
     try:
         return _ended(words, run)
     except KeyboardInterrupt:
-        # Ctrl-C once more, or while a reason was told.
+        # Ctrl-C once more, or while a reason was printed.
         return INTERRUPTED
 
 
@@ -69,7 +69,7 @@ def _ended(words: Sequence[str], run: Callable[[Sequence[str]], int]) -> int:
     except KeyboardInterrupt:
         import warnings
 
-        # What was about to begin is said never to have been awaited: so it was.
+        # Suppress warnings that a coroutine was never awaited: it was interrupted.
         warnings.simplefilter("ignore", RuntimeWarning)
         status = INTERRUPTED
     except SystemExit as end:
@@ -77,13 +77,13 @@ def _ended(words: Sequence[str], run: Callable[[Sequence[str]], int]) -> int:
     except BrokenPipeError:
         status = DONE
     except Exception as error:
-        # Python 3.11 wraps what a __set_name__ raises, Ctrl-C while a class is made too.
+        # Python 3.11 wraps exceptions of __set_name__, including Ctrl-C while a class is created.
         is_interrupt = isinstance(error.__cause__, KeyboardInterrupt)
         status = INTERRUPTED if is_interrupt else _end(name, _named(error, words))
     try:
         sys.stdout.flush()
     except OSError as error:
-        # The reader has gone, or the disk is full.  What is left in the buffer must not be tried
+        # The reader has closed it, or the disk is full. The rest of the buffer must not be written
         # again when the interpreter ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if status == DONE and not isinstance(error, BrokenPipeError):
@@ -92,8 +92,9 @@ def _ended(words: Sequence[str], run: Callable[[Sequence[str]], int]) -> int:
 
 
 def _open_missing_streams() -> None:
-    """Give back what the caller closed, before a file takes its number.  What is written to a
-    standard output that is not there fails; a command never claims to have answered."""
+    """Open streams that the caller closed, before a file takes their numbers. Writing to a missing
+    standard output fails, so a command never seems to have succeeded.
+    """
     for number, name, flags, mode in (
         (0, "stdin", os.O_RDONLY, "r"),
         (1, "stdout", os.O_RDONLY, "w"),
@@ -108,10 +109,10 @@ def _open_missing_streams() -> None:
 
 
 def _unraisable(raised: sys.UnraisableHookArgs) -> None:
-    """Ctrl-C while an object went away, where Python tells of it and goes on: it comes again."""
+    """Send Ctrl-C again if it was raised in a destructor, where Python only reports it."""
     if isinstance(raised.exc_value, KeyboardInterrupt):
-        # From a thread, for it would be raised, and ignored, in here before this had returned.
-        # Where no thread can be had, the interpreter is ending anyway.
+        # From a thread, because here it would be raised, and ignored, before this returns. If no
+        # thread can be started, the interpreter is ending anyway.
         try:
             _thread.start_new_thread(os.kill, (os.getpid(), SIGINT))
         except RuntimeError:
@@ -158,7 +159,7 @@ def _named(error: Exception, words: Sequence[str]) -> Exception:
 
 
 def _end(name: str, error: Exception) -> int:
-    """Say on standard error why `name` ended, and return the exit status that goes with it."""
+    """Print on standard error why `name` ended, and return the exit status for it."""
     import click
 
     if isinstance(error, click.exceptions.Abort):

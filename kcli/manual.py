@@ -1,7 +1,7 @@
-"""The manual pages, made from the declarations that --help and the parser read.
+"""The manual pages, generated from the declarations that --help and the parser read.
 
 python -m kcli.manual            write man/k.1, man/k-<command>.1 and man/kserver.properties.5
-python -m kcli.manual --check    exit status 1 where a page is not what would be written
+python -m kcli.manual --check    exit status 1 if a page is outdated
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def main(words: list[str]) -> int:
 
 
 def pages() -> dict[str, str]:
-    """All pages by the name of their file."""
+    """Return all pages by file name."""
     of_commands = {f"k-{name}.1": _command_page(name, command_named(name)) for name in NAMES}
     of_jobs = {f"k-{SUBMIT}-{name}.1": _job_page(name) for name in JOBS}
     return {
@@ -330,7 +330,7 @@ def _jobs() -> Iterator[str]:
 
 
 def _rows(command: Command) -> Iterator[str]:
-    """The fields of what -o prints."""
+    """Yield the fields of the rows of -o."""
     shapes = shapes_of(command)
     if shapes:
         yield ".SH OUTPUT"
@@ -544,14 +544,14 @@ _OPTION = re.compile(r"(?<![\w-])--?[a-z][\w.-]*\w")
 
 
 def _text(text: str) -> str:
-    """Prose for roff: its own characters escaped, options set in bold."""
+    """Return prose for roff: its own characters escaped, options set in bold."""
     escaped = "".join(_CHARACTERS.get(c, c) for c in text.strip())
     bold = _OPTION.sub(lambda match: rf"\fB{match[0].replace('-', chr(92) + '-')}\fR", escaped)
     return rf"\&{bold}" if bold.startswith((".", "'")) else bold
 
 
 def _literal(text: str) -> str:
-    """What is typed as it stands: no hyphen becomes a dash, no quote is curled."""
+    """Return text to be typed as it is: no hyphen becomes a dash, no quote is curled."""
     characters = _CHARACTERS | {"-": r"\-", "'": r"\(aq"}
     return "".join(characters.get(c, c) for c in text)
 

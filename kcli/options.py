@@ -1,7 +1,7 @@
-"""The options that many commands share, what they mean, and the checks between options.
+"""Options that many commands share, and the checks between options.
 
-Options are declared with `option`, once; --help, the manual page and the parser read the same
-declaration.  The checks answer in the words of Kafka's tools.
+An option is declared once, with `option`; --help, the manual page and the parser read the same
+declaration. Errors of the checks have the words of Kafka's tools.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 class Refused(Exception):
-    """The command cannot do what it was asked; the text says why.  Exit status 1."""
+    """The command cannot do what was requested; the text has the reason. Exit status 1."""
 
 
 class Declined(Refused):
-    """The person at the terminal did not agree: see `kcli.running.confirm`.  Exit status 1."""
+    """The user at the terminal did not agree: see `kcli.running.confirm`. Exit status 1."""
 
 
 def option(
@@ -41,7 +41,7 @@ def option(
 ) -> Any:
     """Declare an option: a flag, or with a `metavar` one that takes a value; `short` as in -e.
 
-    Its value is None where it was not given (a flag's False, a repeatable one's ()).
+    Its value is None if it was not given (a flag's False, a repeatable one's ()).
     """
     flag = metavar is None
     return click.option(
@@ -57,12 +57,12 @@ def option(
 
 
 def attribute_of(name: str) -> str:
-    """`--consumer.config` stands at `given.consumer_config`."""
+    """Return the attribute of an option: `given.consumer_config` for `--consumer.config`."""
     return name.lstrip("-").replace("-", "_").replace(".", "_")
 
 
 def together(*options: Callable[[Any], Any]) -> Callable[[Decorated], Decorated]:
-    """Several option declarations as one decorator, shown in this order."""
+    """Combine several option declarations into one decorator, shown in this order."""
 
     def decorate(function: Decorated) -> Decorated:
         for one in reversed(options):
@@ -93,16 +93,16 @@ timeout = option(
 )
 
 cluster = together(bootstrap_server, command_config, timeout)
-"""What every command that talks to a cluster takes."""
+"""Options of every command that connects to a cluster."""
 
 dry_run = option("--dry-run", "Check and print the changes, but change nothing.")
-"""What every command that changes something takes."""
+"""Option of every command that changes something."""
 yes = option("--yes", "Do not ask first; without a terminal, the command never asks.")
-"""What every command takes that may lose data: `kcli.running.confirm` asks."""
+"""Option of every command that may lose data: `kcli.running.confirm` asks."""
 
 
 def older_config(name: str) -> Any:
-    """--command-config as a script called it before it got its name of now."""
+    """Declare --command-config under the name that a script had for it before."""
     return option(
         name, "The same as --command-config.", "FILE", instead="--command-config", section=OLDER
     )
@@ -119,7 +119,7 @@ broker_list = option(
 
 
 def client_options(client: str, value: str = "KEY=VALUE") -> Callable[[Any], Any]:
-    """What a command takes that is a "producer" or a "consumer"."""
+    """Return the options of a command that is a "producer" or a "consumer"."""
     return together(
         bootstrap_server,
         option(
@@ -140,9 +140,9 @@ def client_options(client: str, value: str = "KEY=VALUE") -> Callable[[Any], Any
 
 
 def client_properties(given: SimpleNamespace, **defaults: str) -> dict[str, str]:
-    """The keys of a client, least telling first: `defaults` (`client_id` for client.id), the file
-    of --command-config, --command-property, --bootstrap-server.  Raises Refused for a file that
-    cannot be read.
+    """Return the properties of a client, in increasing precedence: `defaults` (`client_id` for
+    client.id), the file of --command-config, --command-property, --bootstrap-server. Raises Refused
+    if a file cannot be read.
     """
     properties = {key.replace("_", "."): value for key, value in defaults.items()}
     properties["bootstrap.servers"] = os.environ.get(SERVER_VARIABLE) or DEFAULT_SERVER
@@ -169,12 +169,12 @@ def read_properties(path: str) -> dict[str, str]:
 
 
 def key_values(pairs: Iterable[str]) -> dict[str, str]:
-    """`key=value` arguments, split at the first `=`; a missing value is empty."""
+    """Parse `key=value` arguments, split at the first `=`; a missing value is empty."""
     return {key: value for key, _, value in (pair.partition("=") for pair in pairs)}
 
 
 def refuse(text: str) -> NoReturn:
-    """End with a usage error in these words."""
+    """End with a usage error with this text."""
     raise click.UsageError(text, click.get_current_context(silent=True))
 
 
@@ -185,7 +185,7 @@ def require(given: SimpleNamespace, *names: str) -> None:
 
 
 def exclude(given: SimpleNamespace, name: str, others: Iterable[str]) -> None:
-    """Refuse `name` beside any of `others`."""
+    """Refuse `name` together with any of `others`."""
     for other in others:
         if is_given(given, name) and is_given(given, other):
             refuse(f'Option "[{name}]" can\'t be used with option "[{other}]"')
@@ -198,17 +198,17 @@ def is_given(given: SimpleNamespace, name: str) -> bool:
 
 
 def name_filter(patterns: str) -> Callable[[str], bool]:
-    """A test for whole names, as Kafka's --topic, --include and --topics-include read their value:
-    a regular expression, or several with commas between them, quotes and spaces dropped.
+    """Return a test for whole names, as in Kafka's --topic, --include and --topics-include: a
+    regular expression, or several separated by commas, without quotes and spaces.
 
-    Raises Refused for a pattern that is none.
+    Raises Refused if a pattern is invalid.
     """
     pattern = name_pattern(patterns)
     return lambda name: pattern.fullmatch(name) is not None
 
 
 def name_pattern(patterns: str) -> re.Pattern[str]:
-    """The regular expression of `name_filter`, for whole names."""
+    """Return the regular expression of `name_filter`, for whole names."""
     cleaned = patterns.strip().replace(",", "|").replace(" ", "").strip("\"'")
     try:
         return java_patterns.compiled(cleaned)

@@ -14,14 +14,16 @@ INT_MAX = (1 << 31) - 1
 
 
 class PartitionFileWords(NamedTuple):
-    """What the tool that reads the file calls it, and says of one without partitions."""
+    """A tool's name for the file, and its error for one without partitions."""
 
     name: str
     missing: str
 
 
 def read_partitions(path: str, words: PartitionFileWords) -> list[TopicPartition]:
-    """In the order of the file.  Refused where it cannot be read or is not of this form."""
+    """Return the partitions in the order of the file. Raises Refused if it cannot be read or is
+    invalid.
+    """
     document = json_file.read(path, f"{words.name} is empty")
     if not isinstance(document, dict) or "partitions" not in document:
         raise Refused(f"{words.name} {words.missing}")

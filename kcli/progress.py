@@ -1,7 +1,6 @@
-"""How far long work is, on the terminal of standard error; never in a log, a pipe or a mail.
+"""Progress of long work, on the terminal of standard error; never in a log, a pipe or a mail.
 
-Where the answers themselves go to a terminal they say enough, and nothing is shown; work without
-answers is `silent`.
+If results are printed on a terminal no progress is shown; work without output is `silent`.
 """
 
 from __future__ import annotations
@@ -12,12 +11,12 @@ import time
 from kcli.output import transient
 
 FIRST_S = 1.0
-"""Work that is done by then needs no progress."""
+"""Seconds: shorter work shows no progress."""
 EVERY_S = 0.25
 
 
 class Progress:
-    """`at(done)` as often as one likes, and `end()`."""
+    """Call `at(done)` as often as needed, and `end()`."""
 
     def __init__(self, what: str, total: int, *, silent: bool = False) -> None:
         self.what = what

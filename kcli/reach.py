@@ -1,4 +1,6 @@
-"""Whether an address can be reached from this machine, and the broker there answers."""
+"""Checks whether an address can be reached from this machine, and whether a broker responds
+there.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,11 @@ if TYPE_CHECKING:
     from kcli.client.cluster import Node
 
 ANSWER_S = 5.0
-"""How long an address may take to answer."""
+"""Seconds for an address to respond."""
 
 
 async def unreachable(host: str, port: int) -> str:
-    """Why no connection can be made there; "" where one can."""
+    """Return why no connection can be made there, or ""."""
     try:
         async with asyncio.timeout(ANSWER_S):
             _, writer = await asyncio.open_connection(host, port)
@@ -36,17 +38,18 @@ async def unreachable(host: str, port: int) -> str:
 
 
 def told(error: OSError) -> str:
-    """What is wrong: asyncio's own text has the address in its place."""
+    """Return the reason alone: asyncio's own text contains the address."""
     return os.strerror(error.errno) if error.errno else str(error)
 
 
 class Silent(Exception):
-    """Nobody answers as a broker does; the text says why."""
+    """No broker responds; the text has the reason."""
 
 
 async def versions_at(admin: Admin, node: Node) -> Mapping[int, tuple[int, int]]:
-    """The versions of each API key that the broker tells.  Raises Silent: also of a process that
-    dies, which takes connections for a moment more."""
+    """Return the versions of each API key that the broker supports. Raises Silent, also for a
+    process that is ending, which accepts connections for a moment more.
+    """
     if why := await unreachable(node.host, node.port):
         raise Silent(why)
     try:

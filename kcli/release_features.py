@@ -1,7 +1,7 @@
-"""Which features Kafka's releases have: the levels of metadata.version by name, what level of each
-feature a release begins with, and what a level needs.
+"""Features of Kafka's releases: the levels of metadata.version by name, the level of each feature
+in a new cluster of a release, and the dependencies of levels.
 
-Pure: tables, as of Kafka 4.3.1, where they stand in MetadataVersion and Feature.
+Pure: tables, as of Kafka 4.3.1, from MetadataVersion and Feature.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ RELEASES = {
     "4.3-IV0": 30,
     "4.4-IV0": 31,
 }
-"""Each release's metadata.version; the last is of none that is out."""
+"""Each release's metadata.version; the last one is not released."""
 LATEST = "4.3-IV0"
 OLDEST = "3.3-IV3"
 NAMES = {level: name for name, level in RELEASES.items()}
@@ -48,15 +48,16 @@ SINCE: dict[str, tuple[int, ...]] = {
     "share.version": (7, 28),
     "streams.version": (7, 29),
 }
-"""At index l the metadata.version from which on clusters begin with the feature at level l."""
+"""At index l the first metadata.version at which new clusters have the feature at level l."""
 
 NEEDS = {("eligible.leader.replicas.version", 1): {METADATA_VERSION: 23}}
-"""What the level of a feature needs, beside those that need nothing."""
+"""Dependencies of feature levels; others have none."""
 
 
 def metadata_level(release: str) -> int | None:
-    """The level of 4.0-IV3, or of 4.0 and 4.0.1, which stand for the last of 4.0; None for no
-    release."""
+    """Return the level of 4.0-IV3, or of 4.0 and 4.0.1, which stand for the last of 4.0; None if it
+    is not a release.
+    """
     if release in RELEASES:
         return RELEASES[release]
     short = ".".join(release.split(".")[:2])
@@ -65,7 +66,7 @@ def metadata_level(release: str) -> int | None:
 
 
 def first_level(feature: str, metadata_version: int) -> int:
-    """The level with which clusters of that metadata.version begin."""
+    """Return the level of new clusters at that metadata.version."""
     return max(
         level
         for level, since in enumerate(SINCE[feature])
@@ -74,7 +75,7 @@ def first_level(feature: str, metadata_version: int) -> int:
 
 
 def shown(feature: str, level: int) -> str:
-    """A level as Kafka's tool has it: that of metadata.version by its name."""
+    """Return a level as in Kafka's tool: that of metadata.version by its name."""
     if feature != METADATA_VERSION:
         return str(level)
     return NAMES.get(level, f"UNKNOWN {level}")

@@ -1,4 +1,4 @@
-"""What the manual page k-replace-brokers(7) says."""
+"""Texts of the manual page k-replace-brokers(7)."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Whether replicas hold the same: batch by batch as they come, or summed up.
+"""Compares replicas, batch by batch, or by a sum.
 
-ReplicaComparison   what Kafka's verification tool compares, and how far it has come
-ReplicaSum          what the bytes of one replica between two offsets add up to
+ReplicaComparison   the comparison of Kafka's verification tool, and its progress
+ReplicaSum          a checksum of one replica's bytes between two offsets
 
-Only what is below the high watermark counts.  (Kafka: ReplicaVerificationTool.)
+Only batches below the high watermark count. (Kafka: ReplicaVerificationTool.)
 
-Pure: bytes in, words out.
+Pure: bytes in, texts out.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from kserver.wire.checksum import crc32c
 
 
 class UnreadableReplica(Exception):
-    """Bytes that are no batches; the text says whose."""
+    """Invalid batches; the text names the replica."""
 
 
 class OffsetsDiffer(Exception):
-    """Replicas whose batches end at other offsets, after which nothing can be compared."""
+    """Replicas whose batches end at different offsets, after which they cannot be compared."""
 
 
 class Lag(NamedTuple):
-    """How far what is verified of a partition is behind its highest high watermark."""
+    """How far the verification of a partition is behind its highest high watermark."""
 
     offsets: int
     partition: TopicPartition | None
@@ -37,14 +37,14 @@ class Lag(NamedTuple):
 
 
 class Replica(NamedTuple):
-    """What a replica answered: its batches, and its high watermark, -1 where it did not tell."""
+    """A replica's response: its batches, and its high watermark, -1 if not reported."""
 
     records: bytes
     high_watermark: Offset
 
 
 class _Seen(NamedTuple):
-    """A batch, of the replica that is looked at first."""
+    """A batch of the first replica."""
 
     replica: BrokerId
     batch: RecordBatch
@@ -52,7 +52,7 @@ class _Seen(NamedTuple):
 
 
 class ReplicaComparison:
-    """`offsets` is where each partition is to be fetched next, from all of its replicas."""
+    """`offsets` is the next offset to fetch of each partition, from all of its replicas."""
 
     def __init__(self, offsets: Mapping[TopicPartition, Offset]) -> None:
         self.offsets = dict(offsets)
@@ -61,7 +61,7 @@ class ReplicaComparison:
     def compare(
         self, fetched: Mapping[TopicPartition, Mapping[BrokerId, Replica]]
     ) -> Iterator[str]:
-        """Words for each batch that differs, in those of Kafka's tool; moves `offsets` and `lag`.
+        """Yield a line of Kafka's tool for each batch that differs; advance `offsets` and `lag`.
 
         Raises OffsetsDiffer and UnreadableReplica.
         """
@@ -85,7 +85,7 @@ class ReplicaComparison:
                 if batch is None or batch.last_offset >= replicas[id].high_watermark:
                     is_in_all = False
                     continue
-                # A checksum that was stored may be right where the bytes under it are not.
+                # A stored checksum may be equal although the bytes differ.
                 seen = _Seen(id, batch, crc32c(batch.buffer[CRC_START:]))
                 if first is None:
                     first = seen
@@ -107,7 +107,7 @@ class ReplicaComparison:
 
 
 def _difference(partition: TopicPartition, one: _Seen, other: _Seen) -> str | None:
-    """OffsetsDiffer where the batches cannot be compared."""
+    """Return the difference, or None. Raises OffsetsDiffer if the batches cannot be compared."""
     offset = other.batch.last_offset
     if one.batch.last_offset != offset:
         raise OffsetsDiffer(
@@ -126,8 +126,9 @@ def _difference(partition: TopicPartition, one: _Seen, other: _Seen) -> str | No
 
 
 class ReplicaSum:
-    """Of the whole batches that lie from `start` on and before `end`; what compaction or deletion
-    left of a batch before `start` counts too, as it is fetched with it."""
+    """Of the complete batches from `start` on and before `end`; a batch that contains `start`
+    counts as a whole, as it is fetched.
+    """
 
     def __init__(self, start: Offset, end: Offset) -> None:
         self.start = start
@@ -145,7 +146,9 @@ class ReplicaSum:
         return self._hash.hexdigest()
 
     def take(self, records: bytes) -> None:
-        """What was fetched from `next_offset` on.  Raises ProtocolError for what is no batch."""
+        """Add the batches fetched from `next_offset` on. Raises ProtocolError if they are
+        invalid.
+        """
         for batch in batches(records):
             if batch.last_offset >= self.end:
                 self.next_offset = self.end

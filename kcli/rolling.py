@@ -1,10 +1,10 @@
-"""A cluster's brokers restarted one by one, each once every partition is in sync again.
+"""Restarts a cluster's brokers one by one, each once every partition is in sync again.
 
     waiting      nothing begins while a partition lacks a leader or a replica
-    restarting   the command has been run; the connection that was open to the broker must break
-    returning    the broker answers again, and then every partition is in sync
+    restarting   the command has been run; the open connection to the broker has to break
+    returning    the broker responds again, and then every partition is in sync
 
-What does not come about in its time ends it all, with the brokers that follow untouched.
+A step that exceeds its time ends the whole run; the following brokers are not touched.
 """
 
 from __future__ import annotations
@@ -30,22 +30,23 @@ if TYPE_CHECKING:
 
 LOOK_AGAIN_S = 0.2
 NAMED = 5
-"""How many partitions are named of those that are not in sync."""
+"""Maximum number of out-of-sync partitions that are named."""
 NOT_NOW = (ClientError, KafkaError, ProtocolError, OSError)
-"""What a broker that restarts makes of questions."""
+"""Errors of requests to a broker that restarts."""
 
 
 class Restarted(NamedTuple):
     broker: BrokerId
     away_s: float
-    """From the command's start until it answered again."""
+    """Seconds from the command's start until it responded again."""
     in_sync_s: float
-    """And until every partition was in sync."""
+    """Seconds until every partition was in sync."""
 
 
 async def order(admin: Admin, wanted: Collection[BrokerId]) -> list[Node]:
-    """These brokers, or all, the controller last: it moves once.  Refused for one that is not
-    there."""
+    """Return these brokers, or all, the controller last, so that it moves only once. Raises Refused
+    if one does not exist.
+    """
     described = await admin.describe_cluster()
     there = {node.id: node for node in described.brokers}
     missing = sorted(set(wanted) - there.keys())
@@ -58,15 +59,16 @@ async def order(admin: Admin, wanted: Collection[BrokerId]) -> list[Node]:
 
 
 def command_for(template: str, node: Node) -> str:
-    """For a shell, to which a host's name is never more than a word."""
+    """Return the command for a shell, with the host quoted as one word."""
     return template.format(broker=node.id, host=shlex.quote(node.host), port=node.port)
 
 
 async def restart(
     admin: Admin, nodes: Sequence[Node], template: str, wait_s: float
 ) -> AsyncIterator[Restarted]:
-    """One after the other.  Refused where one cannot be restarted, or does not come back within
-    `wait_s`, or where a partition is not in sync before."""
+    """Restart brokers one after the other. Raises Refused if one cannot be restarted, does not
+    return within `wait_s`, or a partition is not in sync before.
+    """
     loop = asyncio.get_running_loop()
     for node in nodes:
         await _until(partial(_in_sync, admin), wait_s, f"broker {node.id} was not restarted: ")
@@ -100,7 +102,7 @@ async def _run(command: str, node: Node) -> None:
 
 
 async def _broken(reader: asyncio.StreamReader, wait_s: float, node: Node) -> None:
-    """The broker has ended: nobody else closes a connection on which nothing was asked."""
+    """Wait until the broker has ended: only then is an idle connection closed."""
     try:
         async with asyncio.timeout(wait_s):
             with contextlib.suppress(ConnectionError):
@@ -113,8 +115,9 @@ async def _broken(reader: asyncio.StreamReader, wait_s: float, node: Node) -> No
 
 
 async def _until(look: Callable[[], Awaitable[str]], wait_s: float, otherwise: str) -> None:
-    """Until nothing is left that `look` would tell; what counts is a look that began after the
-    time was up, for one may take as long."""
+    """Wait until `look` returns no reason. After the deadline one more complete look decides, since
+    a look may take as long.
+    """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + wait_s
     while True:
@@ -128,7 +131,7 @@ async def _until(look: Callable[[], Awaitable[str]], wait_s: float, otherwise: s
 
 
 async def _answers(admin: Admin, node: Node) -> str:
-    """Why it does not."""
+    """Return why the broker does not respond, or ""."""
     try:
         await versions_at(admin, node)
     except Silent as error:
@@ -137,7 +140,7 @@ async def _answers(admin: Admin, node: Node) -> str:
 
 
 async def _in_sync(admin: Admin) -> str:
-    """Which partitions are not led, or lack a replica in sync."""
+    """Return which partitions have no leader or lack a replica in sync, or ""."""
     try:
         topics = await admin.describe_topics([topic.name for topic in await admin.list_topics()])
     except NOT_NOW as error:

@@ -1,7 +1,7 @@
-"""A command's work against a cluster: the event loop, the time limit, and how refusals end.
+"""Runs a command's work against a cluster: the event loop, the time limit, and errors.
 
 Commands that print failures in Kafka's words catch `EXPECTED`, print `reason(error)` and return
-`status_of(error)`; what a command lets pass, `kcli.main` reports.
+`status_of(error)`; other errors are reported by `kcli.main`.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ T = TypeVar("T")
 C = TypeVar("C", bound="Settings")
 
 EXPECTED = (Refused, ConfigError, KafkaError, ProtocolError, ClientError)
-"""What may end a command without its being a bug."""
+"""Errors that may end a command and are not bugs."""
 
 CLUSTER = "the cluster"
-"""What a command awaits that asks and is answered."""
+"""The name of what most commands wait for."""
 COLLECT_EVERY = 100_000
 NOTICE_AFTER_S, NOTICE_EVERY_S = 1.5, 0.5
 MOST_STEPS = 20
-"""How many steps a person is shown before the question; --dry-run shows all."""
+"""Maximum number of steps printed before a question; --dry-run prints all."""
 MOST_TYPED_BYTES = 4096
 
 _asking = False
-"""Whether a question stands on the terminal, which no notice may take the place of."""
+"""Whether a question is on the terminal, which notices must not replace."""
 
 
 def run(
@@ -55,13 +55,13 @@ def run(
     *,
     while_read: bool = False,
 ) -> T:
-    """Do the work to its end; `while_read`, until nobody can read standard output any more, which
-    raises BrokenPipeError: a write would tell, but the next one may never come.
+    """Run the work to its end; with `while_read`, until the reader of standard output has closed
+    it, which raises BrokenPipeError: a write would detect it, but the next one may never come.
 
-    TimeoutError where --timeout ends it first.  SIGTERM, and the SIGHUP of a terminal that is
-    closed, end it as Ctrl-C does: what is open is closed first, then SystemExit carries the status
-    that a shell knows for it.  A signal that the parent ignores (nohup) stays ignored.  `awaited`
-    is what a person at the terminal is told to be waiting for, if it takes long.
+    Raises TimeoutError after --timeout. SIGTERM, and the SIGHUP of a closed terminal, end it like
+    Ctrl-C: resources are closed first, then SystemExit has the status of a shell for that signal. A
+    signal that the parent ignores (nohup) stays ignored. `awaited` is shown at the terminal if the
+    wait is long.
     """
     unread = False
     ended_by: signal.Signals | None = None
@@ -80,8 +80,8 @@ def run(
             unread = True
             task.cancel()
 
-        # Records live for a moment, many thousands at a time, and no cycle holds them: looking for
-        # cycles at every 700 new objects costs a fifth of what a consumer does.
+        # Many thousands of records live for a moment, without cycles: a search for cycles at every
+        # 700 new objects would cost a fifth of a consumer's time.
         gc.set_threshold(COLLECT_EVERY)
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:
@@ -120,7 +120,7 @@ def _watched(gone: Callable[[], None]) -> Iterator[None]:
         return
 
     def look() -> None:
-        # epoll tells of a closed end as of bytes to read, which a pipe opened both ways may have.
+        # epoll reports a closed end like readable bytes, which a pipe opened both ways may have.
         loop.remove_reader(pipe)
         poll = select.poll()
         poll.register(pipe, 0)
@@ -135,7 +135,7 @@ def _watched(gone: Callable[[], None]) -> Iterator[None]:
 
 
 class _Waiting:
-    """A line on the terminal of standard error, from the moment that the wait is long."""
+    """A line on the terminal of standard error, once the wait is long."""
 
     def __init__(self, awaited: str) -> None:
         self.awaited = awaited
@@ -159,8 +159,8 @@ class _Waiting:
 async def confirm(given: SimpleNamespace, *steps: str) -> None:
     """Ask on the terminal whether to go on with steps that lose data: "delete topic orders".
 
-    Goes on unasked with --yes, and where there is no terminal, as Kafka's scripts do.  Any answer
-    but y or yes raises Declined.
+    Does not ask with --yes, and without a terminal, as Kafka's scripts do not. Any answer except y
+    or yes raises Declined.
     """
     global _asking
     if given.yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
@@ -169,7 +169,7 @@ async def confirm(given: SimpleNamespace, *steps: str) -> None:
         complain(f"This will {step}.")
     if len(steps) > MOST_STEPS:
         complain(f"And {len(steps) - MOST_STEPS:,} more; --dry-run lists them all.")
-    # The loop waits for the line, so that Ctrl-C and --timeout end the waiting.
+    # The loop waits for the line, so that Ctrl-C and --timeout end the wait.
     loop = asyncio.get_running_loop()
     typed = asyncio.Event()
     terminal = sys.stdin.fileno()
@@ -189,7 +189,7 @@ async def confirm(given: SimpleNamespace, *steps: str) -> None:
 
 
 def reason(error: Exception) -> str:
-    """Why, for a person: the broker's own text without the code's name."""
+    """Return the reason for a person: the broker's own text without the code's name."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return error_texts.text(error) if isinstance(error, KafkaError) else str(error)
@@ -200,27 +200,27 @@ def status_of(error: Exception) -> int:
 
 
 def granted(result: T | KafkaError) -> T:
-    """One item's result, or its refusal raised."""
+    """Return one item's result, or raise its error."""
     if isinstance(result, KafkaError):
         raise result
     return result
 
 
 def raise_first(results: Mapping[Any, object]) -> None:
-    """Raise the first refusal there is."""
+    """Raise the first error, if any."""
     for result in results.values():
         granted(result)
 
 
 def warned(config: C) -> C:
-    """The same, after its unknown keys and older names were told on standard error."""
+    """Return the configuration after printing its warnings on standard error."""
     for warning in config.warnings:
         complain(warning)
     return config
 
 
 def admin_config(given: SimpleNamespace, **defaults: str) -> AdminConfig:
-    """From --command-config and --bootstrap-server."""
+    """Return the configuration of --command-config and --bootstrap-server."""
     from kcli.client.config import AdminConfig
 
     return warned(AdminConfig.of(client_properties(given, **defaults)))

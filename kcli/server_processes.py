@@ -1,10 +1,10 @@
-"""Servers in forked processes: what such a process does, and what its starter reads of it.
+"""Servers in forked processes: the code of such a process, and its messages to its starter.
 
     starter   fork(serve, output)   >   child   a session of its own, killed when the starter ends
               lines of the pipe     <           its log; READY and its address once it serves
 
-Python and its imports are nine tenths of a server's start.  A child has them behind it, and serves
-some 30 ms after the fork.  The starter has no other threads while it forks.
+Python and its imports are nine tenths of a server's start. A forked child has them already, and
+serves some 30 ms after the fork. The starter must have no other threads while it forks.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ import sys
 from collections.abc import Callable, Sequence
 
 READY = "\0ready "
-"""Begins the line that says where a server is reached: nothing that is logged has a NUL."""
+"""Begins the line with a server's address: log lines contain no NUL."""
 _NAME_BYTES = 15
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 """See prctl(2)."""
 
 
 def fork(name: str, serve: Callable[[], int], output: int) -> int:
-    """The pid of a new process that ends with the status that `serve` returns, or by SIGKILL when
-    this one ends; it writes to the descriptor `output`, and ps knows it as `name`."""
+    """Fork a process and return its pid. It ends with the status that `serve` returns, or by
+    SIGKILL when this one ends; it writes to the descriptor `output`, and ps shows it as `name`.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
-    # Not before: a child that is told to stop must not take it for its starter's business.
+    # Block signals until the child has its own handlers, so that it does not run its starter's.
     stops = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     signal.pthread_sigmask(signal.SIG_BLOCK, stops)
     starter = os.getpid()
@@ -42,7 +43,7 @@ def fork(name: str, serve: Callable[[], int], output: int) -> int:
         except BaseException:
             sys.excepthook(*sys.exc_info())
         finally:
-            # Not back into the starter's own frames, which would clean up after it.
+            # Do not return into the starter's frames, which would clean up after it.
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(status)
@@ -69,7 +70,7 @@ def _become(name: str, starter: int, output: int, stops: Sequence[signal.Signals
 
 
 def load_servers() -> None:
-    """Import what brokers and ZooKeeper need, so that no child has to."""
+    """Import the modules of brokers and ZooKeeper, so that no child has to."""
     import gc
     from importlib import import_module
 
@@ -80,7 +81,7 @@ def load_servers() -> None:
 
 
 def serve_broker(overrides: Sequence[str]) -> int:
-    """Run a broker with these keys of server.properties, and say where it is reached."""
+    """Run a broker with these keys of server.properties, and report its address."""
     from kserver import process
     from kserver.errors import ConfigError
 
@@ -93,7 +94,7 @@ def serve_broker(overrides: Sequence[str]) -> int:
 
 
 def serve_zookeeper(properties: str) -> int:
-    """Run a ZooKeeper with this text of zookeeper.properties, and say where it is reached."""
+    """Run a ZooKeeper with this text of zookeeper.properties, and report its address."""
     from kserver.zookeeper import process
     from kserver.zookeeper.settings import parse
 
@@ -101,11 +102,11 @@ def serve_zookeeper(properties: str) -> int:
 
 
 def say_ready(host: str, port: int) -> None:
-    """Tell the starter, from within the server."""
+    """Report the address to the starter, from within the server."""
     print(f"{READY}{host}:{port}", flush=True)
 
 
 def ending(status: int) -> str:
-    """How a process ended, of what waitpid says: "killed by SIGKILL", "exit status 1"."""
+    """Describe a status of waitpid: "killed by SIGKILL", "exit status 1"."""
     code = os.waitstatus_to_exitcode(status)
     return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"

@@ -4,10 +4,10 @@ DONE = 0
 FAILED = 1
 """Refused, or any item failed."""
 USAGE = 2
-"""The words of the command line make no sense."""
+"""Invalid command line."""
 FOUND = 3
-"""A check that was asked for found something."""
+"""A requested check found something."""
 TIMED_OUT = 124
-"""--timeout ran out, or the cluster could not be reached in time."""
+"""--timeout expired, or the cluster could not be reached in time."""
 INTERRUPTED = 130
 """Ctrl-C."""

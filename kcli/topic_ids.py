@@ -17,7 +17,9 @@ def id_text(id: UUID) -> str:
 
 
 def topic_id(text: str) -> UUID | None:
-    """None for the id of all zeros, which stands for none; Refused for what is no id."""
+    """Parse an id; return None for the id of all zeros, which stands for none. Raises Refused if it
+    is invalid.
+    """
     if len(text) > 24:
         raise Refused(
             f"Input string with prefix `{text[:24]}` is too long to be decoded as a base64 UUID"

@@ -1,4 +1,4 @@
-"""Topics as the lines and rows that `k topics --describe` prints of them.
+"""Topics as the lines and rows of `k topics --describe`.
 
 Pure: values in, lines or rows out.
 """
@@ -23,7 +23,7 @@ REPORTS = (
     "at-min-isr-partitions",
     "unavailable-partitions",
 )
-"""What partitions may be filtered by."""
+"""Filters of partitions."""
 
 TOPIC = RowField("topic", "string", "Its topic.")
 TOPIC_ID = RowField("topic_id", "string or null", "The topic's id; null where the broker has none.")
@@ -86,7 +86,7 @@ OVERRIDES = RowShape(
 
 
 class Seen(NamedTuple):
-    """A partition, its reassignment under way, and which of REPORTS are true for it."""
+    """A partition, its ongoing reassignment, and which of REPORTS apply to it."""
 
     partition: PartitionDescription
     move: Reassignment | None
@@ -95,9 +95,9 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A topic as a cluster has it: its configuration, its reassignments, the brokers alive.
+    """A topic's state: its configuration, its reassignments, the live brokers.
 
-    With `reports` only the partitions for which one of them is true.
+    With `reports`, only the partitions to which one of them applies.
     """
 
     topic: TopicDescription
@@ -108,12 +108,12 @@ class View:
 
     @property
     def overrides(self) -> dict[str, str | None]:
-        """Settings that are not Kafka's defaults."""
+        """Configs that are not Kafka's defaults."""
         return {entry.name: entry.value for entry in self.entries if not entry.is_default}
 
     @property
     def replication_factor(self) -> int:
-        """That of its first partition."""
+        """The replication factor of its first partition."""
         first = self.topic.partitions[0]
         return _replication_factor(first, self._move(first))
 
@@ -137,9 +137,9 @@ class View:
 
 
 def lines(view: View, overrides_only: bool = False) -> Iterator[str]:
-    """A heading and a line for each partition; with reports only the latter.
+    """Yield a heading and a line for each partition; with reports only the latter.
 
-    With `overrides_only` only the heading, and only of a topic with settings of its own.
+    With `overrides_only` only the heading, and only of a topic with configs of its own.
     """
     if not view.reports and (view.overrides or not overrides_only):
         own = (f"{name}={_text(value)}" for name, value in view.overrides.items())
@@ -155,7 +155,7 @@ def lines(view: View, overrides_only: bool = False) -> Iterator[str]:
 
 
 def rows(view: View) -> Iterator[dict[str, Any]]:
-    """A row of DESCRIBE for each partition."""
+    """Yield a row of DESCRIBE for each partition."""
     for partition, move, reports in view.partitions():
         yield {
             "topic": view.topic.name,
@@ -177,7 +177,7 @@ def rows(view: View) -> Iterator[dict[str, Any]]:
 
 
 def override_row(view: View) -> dict[str, Any]:
-    """The row of OVERRIDES."""
+    """Return the row of OVERRIDES."""
     return {
         "topic": view.topic.name,
         "topic_id": id_text(view.topic.id) if view.topic.id else None,
@@ -213,7 +213,7 @@ def _text(value: str | None) -> str:
 
 
 def _replication_factor(partition: PartitionDescription, move: Reassignment | None) -> int:
-    """Without the replicas that a reassignment under way is adding."""
+    """Return the replication factor without the replicas that an ongoing reassignment adds."""
     if move is None or not {*move.adding, *move.removing} & {*partition.replicas}:
         return len(partition.replicas)
     return len(move.replicas) - len(move.adding)

@@ -1,8 +1,8 @@
-"""The shell of ZooKeeper: a line is a command, its answer printed as ZooKeeper's own prints it.
+"""The shell of ZooKeeper: a line is a command; results are printed as by ZooKeeper's own shell.
 
-Answers go to standard output, and what a command refuses, "Created" and usages to standard error.
-The status is that of the last command: 0, 1 where it failed, 127 where there is no such command.
-(ZooKeeper 3.8: ZooKeeperMain and its package cli.)
+Results go to standard output; errors, "Created" and usages to standard error. The status is that of
+the last command: 0, 1 if it failed, 127 if there is no such command. (ZooKeeper 3.8: ZooKeeperMain
+and its package cli.)
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ USAGES = {
     "version": "",
     "whoami": "",
 }
-"""What each command takes, in ZooKeeper's words."""
+"""Arguments of each command, in ZooKeeper's words."""
 REFUSED = {
     "addWatch", "delquota", "getEphemerals", "listquota", "reconfig", "removewatches", "setquota",
     "whoami",
@@ -75,7 +75,7 @@ REFUSED = {
 
 
 class Failed(Exception):
-    """A command failed; the text says why."""
+    """A command failed; the text has the reason."""
 
     def __init__(self, text: str, status: int = 1) -> None:
         super().__init__(text)
@@ -83,11 +83,11 @@ class Failed(Exception):
 
 
 class Ended(Exception):
-    """The user said quit."""
+    """The user entered quit."""
 
 
 class Words(NamedTuple):
-    """A command's options, with their values, and what follows them."""
+    """A command's options with their values, and the words after them."""
 
     options: dict[str, str]
     rest: list[str]
@@ -105,7 +105,7 @@ class ZooKeeperShell:
         self._history: list[str] = []
         self._client: KazooClient | None = None
         self._commands: dict[str, tuple[str, int, Callable[[Words], None]]] = {
-            # Options, those with a value marked by a colon, and the words that are needed.
+            # Options, those with a value marked by a colon, and the number of required words.
             "ls": ("swR", 1, self._ls),
             "get": ("sw", 1, self._get),
             "set": ("sv:", 2, self._set),
@@ -148,13 +148,13 @@ class ZooKeeperShell:
             self._event("state:Closed type:None path:null")
 
     def line(self, line: str) -> None:
-        """A line that was typed.  Raises Ended."""
+        """Run a line that was entered. Raises Ended."""
         if line:
             self._history.append(line)
             self.run([_unquoted(word) for word in _WORD.findall(line)])
 
     def run(self, words: list[str]) -> None:
-        """One command.  Raises Ended."""
+        """Run one command. Raises Ended."""
         try:
             self._run(words)
             self.status = 0
@@ -208,7 +208,7 @@ class ZooKeeperShell:
             answer("Not connected")
             return
         if name not in self._commands:
-            return  # redo of nothing
+            return  # redo of an empty line
         options, needed, ask = self._commands[name]
         given = _parsed(words[1:], options)
         if len(given.rest) < needed:
@@ -250,7 +250,7 @@ class ZooKeeperShell:
             _print(found[1])
 
     def _tree(self, path: str) -> Iterator[str]:
-        """A path and all that lies below it, each before what is below it."""
+        """Yield a path and all paths below it, each before its children."""
         children = sorted(self._zk.get_children(path))
         yield path
         for name in children:
@@ -274,7 +274,7 @@ class ZooKeeperShell:
         path, *more = given.rest
         data = _data(more[0]) if more else None
         acl = _acl(more[1]) if len(more) > 1 else None
-        # kazoo's call of this name takes no null, which is what Java's client sends here.
+        # kazoo's create does not accept null, which Java's client sends here.
         made = self._zk.create_async(
             _checked(path),
             data,
@@ -347,7 +347,7 @@ def _unquoted(word: str) -> str:
 
 
 def _parsed(words: Iterable[str], known: str) -> Words:
-    """Options may stand anywhere, and several in one word."""
+    """Parse options, which may stand anywhere, and several in one word."""
     given = Words({}, [])
     left = iter(words)
     for word in left:
@@ -376,7 +376,7 @@ def _parsed(words: Iterable[str], known: str) -> Words:
 
 
 def _data(text: str) -> bytes:
-    """Bytes that are no UTF-8 were typed as they are."""
+    """Encode data; bytes that are not UTF-8 are passed as they were typed."""
     return text.encode(errors="surrogateescape")
 
 
@@ -389,7 +389,7 @@ def _version(given: Words) -> int:
 
 
 def _checked(path: str) -> str:
-    """The path, if it is one; else Failed, in ZooKeeper's words (PathUtils)."""
+    """Return the path. Raises Failed if it is invalid, in ZooKeeper's words (PathUtils)."""
     if not path.startswith("/"):
         raise Failed("Path must start with / character" if path else "Path length must be > 0")
     if path != "/" and path.endswith("/"):
@@ -415,7 +415,7 @@ _INVALID = re.compile("[\0-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
 
 
 def _acl(text: str) -> list[Any]:
-    """scheme:id:permissions, several with commas."""
+    """Parse scheme:id:permissions, several separated by commas."""
     acls = []
     for one in text.split(","):
         scheme, _, rest = one.partition(":")
@@ -470,7 +470,9 @@ def _code(error: exceptions.KazooException, path: str) -> str:
 
 
 def look(hosts: str) -> None:
-    """Refused where nobody listens at any of the addresses: a session would be tried for long."""
+    """Raises Refused if nothing listens at any of the addresses: a session would be attempted for
+    long.
+    """
     for address in hosts.partition("/")[0].split(","):
         host, colon, port = address.rpartition(":")
         if not (colon and port.isdigit()):
@@ -478,6 +480,6 @@ def look(hosts: str) -> None:
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
         except (OSError, UnicodeError, OverflowError):
-            continue  # nobody there, or not even an address
+            continue  # nothing listens there, or the address is invalid
         return
     raise Refused(NOBODY.format(hosts))

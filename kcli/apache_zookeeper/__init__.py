@@ -1,5 +1,5 @@
-"""Apache's ZooKeeper, which `k zookeeper-server-start` starts for ensembles, and where it is asked.
+"""Apache's ZooKeeper, which `k zookeeper-server-start` starts for ensembles, or if it is requested.
 
-what the file says of it      plan.py (pure)
-Java, the jars, the process   launch.py
+the settings in the file        plan.py (pure)
+Java, the jars, the process     launch.py
 """

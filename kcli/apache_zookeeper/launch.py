@@ -1,4 +1,4 @@
-"""Apache's ZooKeeper as a process: which Java, which jars, and the words that start it."""
+"""Apache's ZooKeeper as a process: its Java, its jars, and its command line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kcli.options import Refused
 
 MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 HEAP = "-Xmx512M -Xms512M"
-"""As Kafka's script has it."""
+"""As in Kafka's script."""
 LOGGING = os.path.join(os.path.dirname(os.path.abspath(__file__)), "log4j2.properties")
 HOME = "ZOOKEEPER_HOME"
 NOWHERE = (
@@ -26,15 +26,16 @@ NOWHERE = (
 
 
 class Launch(NamedTuple):
-    """A server that can be started: `command` takes this process's place, and then listens at
-    `listens`, if the file says where."""
+    """A server that can be started: `command` replaces this process, and then listens at `listens`,
+    if the file specifies that.
+    """
 
     command: list[str]
     listens: tuple[str, int] | None
 
 
 def prepare(server: ApacheServer, path: str, environment: Mapping[str, str]) -> Launch:
-    """Refused or ConfigError, with the remedy, for what would keep it from starting."""
+    """Return the command. Raises Refused or ConfigError, with the remedy, if it could not start."""
     number = 0
     if server.members:
         number = member_number(server, _myid(server), path)
@@ -47,7 +48,7 @@ def prepare(server: ApacheServer, path: str, environment: Mapping[str, str]) -> 
 
 
 def accepts(host: str, port: int) -> bool:
-    """Whether somebody listens there; "" is every address."""
+    """Whether a server listens there; "" is every address."""
     try:
         socket.create_connection((host or "127.0.0.1", port), timeout=1).close()
     except OSError:
@@ -67,7 +68,7 @@ def _java(environment: Mapping[str, str]) -> str:
 
 
 def _classes(environment: Mapping[str, str]) -> list[str]:
-    """Where the classes are, and how what they log is shown."""
+    """Return the options for the classes, and for the form of the log."""
     home = environment.get(HOME)
     if home:
         if not glob.glob(f"{home}/lib/zookeeper-*.jar") + glob.glob(f"{home}/zookeeper-*.jar"):
@@ -80,7 +81,7 @@ def _classes(environment: Mapping[str, str]) -> list[str]:
     jars = "" if spec is None else os.path.join(os.path.dirname(str(spec.origin)), "jars")
     if not glob.glob(f"{jars}/zookeeper-*.jar"):
         raise Refused(NOWHERE)
-    # Spark's jars are many; the server takes what it needs of them.
+    # Spark has many other jars; the server ignores them.
     return [f"-Dlog4j2.configurationFile={LOGGING}", "-cp", f"{jars}/*"]
 
 

@@ -1,4 +1,4 @@
-"""What a zookeeper.properties says of a server of Apache's ZooKeeper, as far as its start needs it.
+"""The settings of a zookeeper.properties that are needed to start Apache's ZooKeeper.
 
 Pure: the file's text in, values out.
 """
@@ -14,12 +14,14 @@ from kserver.errors import ConfigError
 
 _SERVER = re.compile(r"server\.(\d+)")
 _CLIENTS = re.compile(r";\s*(?:(?P<host>\S+):)?(?P<port>\d+)\s*$")
-"""What may end the line of a server: where its clients connect."""
+"""The end of a server's line: the address for clients."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApacheServer:
-    """`members` has the line of each server of the ensemble by its number; none for one alone."""
+    """`members` has the line of each server of the ensemble by its number; empty for a single
+    server.
+    """
 
     data_dir: str
     address: str
@@ -28,7 +30,9 @@ class ApacheServer:
     members: Mapping[int, str]
 
     def listens_as(self, number: int) -> tuple[str, int] | None:
-        """Where the clients of this server of the ensemble connect; None: the file does not say."""
+        """Return where clients of this server of the ensemble connect; None if the file does not
+        specify it.
+        """
         if self.port is not None:
             return self.address, self.port
         if found := _CLIENTS.search(self.members.get(number, "")):
@@ -37,7 +41,7 @@ class ApacheServer:
 
 
 def read(text: str, path: str) -> ApacheServer:
-    """ConfigError, which names the file, for what is not the syntax of one."""
+    """Parse the file. Raises ConfigError, which names the file, if its syntax is invalid."""
     try:
         values = {entry.key: entry.value.strip() for entry in properties.parse(text)}
     except ConfigError as error:
@@ -57,9 +61,10 @@ def read(text: str, path: str) -> ApacheServer:
 
 
 def member_number(server: ApacheServer, myid: str | None, path: str) -> int:
-    """Which of the ensemble's servers starts, of what its file myid holds, None without one.
+    """Return the number of the ensemble's server that starts; `myid` is the text of its file, None
+    if there is none.
 
-    ConfigError, with the remedy, where that is none of them.
+    Raises ConfigError, with the remedy, if no server has that number.
     """
     where = f"{server.data_dir}/myid"
     known = ", ".join(map(str, sorted(server.members)))

@@ -1,1 +1,1 @@
-"""One look at a cluster (snapshot), and what is wrong with it (checks), each with its remedy."""
+"""A snapshot of a cluster (snapshot), and its problems (checks), each with its remedy."""

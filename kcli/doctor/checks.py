@@ -1,7 +1,7 @@
-"""What may be wrong with a cluster: each check goes over a snapshot and says what it finds.
+"""The checks of `k doctor`: each examines a snapshot and yields its findings.
 
-Pure.  A finding is an error where clients are refused, or would be after one more failure; else a
-warning.
+Pure. A finding is an error if requests of clients are refused, or would be after one more failure;
+otherwise a warning.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ ERROR, WARNING = "error", "warning"
 LEAST_FREE = 0.1
 """Of a file system."""
 CLOCK_MS = 60_000
-"""How far ahead of this machine's clock a record may be."""
+"""Maximum time by which a record may be ahead of this machine's clock."""
 SLOW_TRANSACTION_MS = 10_000
-"""How long after its timeout a coordinator may take to abort a transaction."""
+"""Time after its timeout within which a coordinator should abort a transaction."""
 NAMED = 3
-"""How many of several a finding names."""
+"""Maximum number of names in a finding."""
 OWN = ("broker.id", "node.id", "listeners", "log.dir", "broker.rack", "metrics.", "host", "port")
-"""What the settings begin or end with that each broker has for itself."""
+"""Beginnings and ends of settings whose values belong to one broker."""
 
 
 class Finding(NamedTuple):
@@ -38,7 +38,7 @@ class Finding(NamedTuple):
 
 
 def addresses(seen: Snapshot) -> Iterator[Finding]:
-    """Brokers that clients on this machine are sent to and cannot reach."""
+    """Yield addresses of brokers that clients on this machine cannot reach."""
     for address, why in seen.bootstrap.items():
         yield Finding(
             WARNING if seen.brokers else ERROR,
@@ -74,7 +74,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def brokers(seen: Snapshot) -> Iterator[Finding]:
-    """Brokers that hold replicas and are not there."""
+    """Yield brokers that hold replicas and are down."""
     held: Counter[BrokerId] = Counter()
     for _, partition in _partitions(seen):
         held.update(set(partition.replicas) - seen.brokers.keys())
@@ -88,8 +88,9 @@ def brokers(seen: Snapshot) -> Iterator[Finding]:
 
 
 def partitions(seen: Snapshot) -> Iterator[Finding]:
-    """Partitions without a leader, or without some of their replicas, and why; those of one reason
-    together."""
+    """Yield partitions without a leader, or with replicas out of sync, and the reason; those with
+    the same reason together.
+    """
     failed = _failed_disks(seen)
     unled: defaultdict[str, list[TopicPartition]] = defaultdict(list)
     few: defaultdict[tuple[int | None, str], list[TopicPartition]] = defaultdict(list)
@@ -177,14 +178,14 @@ def disks(seen: Snapshot) -> Iterator[Finding]:
 
 
 def settings(seen: Snapshot) -> Iterator[Finding]:
-    """Settings that differ between brokers, or that make no sense together."""
+    """Yield settings that differ between brokers, or that contradict each other."""
     by_name: defaultdict[str, dict[BrokerId, str | None]] = defaultdict(dict)
     for broker, configs in seen.broker_configs.items():
         for name, entry in configs.items():
             if not entry.is_sensitive and not name.startswith(OWN) and not name.endswith(OWN):
                 by_name[name][broker] = entry.value
     for name, values in sorted(by_name.items()):
-        # A setting that some brokers do not know is one of another version.
+        # A setting that some brokers lack belongs to another version.
         if len(values) == len(seen.broker_configs) and len(set(values.values())) > 1:
             told = ", ".join(f"{value} at broker {b}" for b, value in sorted(values.items()))
             yield Finding(
@@ -217,7 +218,7 @@ LESS = (
         "the largest batches that are allowed are refused with their requests",
     ),
 )
-"""The first must not be above the second, or else the third is so."""
+"""If the first is above the second, the third is the consequence."""
 
 
 def _together(seen: Snapshot, broker: BrokerId) -> Iterator[Finding]:
@@ -283,7 +284,7 @@ def _replicas_wanted(seen: Snapshot) -> Iterator[Finding]:
 
 
 def clocks(seen: Snapshot) -> Iterator[Finding]:
-    """Records from the future: of a producer's clock, or of the broker's."""
+    """Yield partitions with records from the future, due to a producer's clock, or the broker's."""
     for key, newest in sorted(seen.newest_ms.items()):
         if newest > seen.now_ms + CLOCK_MS:
             ahead_s = (newest - seen.now_ms) / 1000
@@ -297,7 +298,7 @@ def clocks(seen: Snapshot) -> Iterator[Finding]:
 
 
 def groups(seen: Snapshot) -> Iterator[Finding]:
-    """Groups with members that do not get on."""
+    """Yield groups whose members make no progress."""
     for name, group in sorted(seen.groups.items()):
         if group.state in REBALANCING and group.later_state in REBALANCING:
             yield Finding(
@@ -326,7 +327,7 @@ def groups(seen: Snapshot) -> Iterator[Finding]:
 
 
 def transactions(seen: Snapshot) -> Iterator[Finding]:
-    """Transactions that keep readers of read_committed back."""
+    """Yield transactions that block readers of read_committed."""
     kept_back = {p for p, end in seen.stable_ends.items() if end < seen.ends.get(p, 0)}
     explained: set[TopicPartition] = set()
     for one in seen.transactions:
@@ -352,7 +353,7 @@ def transactions(seen: Snapshot) -> Iterator[Finding]:
 
 
 def versions(seen: Snapshot) -> Iterator[Finding]:
-    """Brokers that do not speak the same versions."""
+    """Yield a finding if brokers support different versions of the protocol."""
     kinds: defaultdict[tuple[tuple[int, tuple[int, int]], ...], list[BrokerId]] = defaultdict(list)
     for broker, offered in sorted(seen.api_versions.items()):
         kinds[tuple(sorted(offered.items()))].append(broker)
@@ -367,7 +368,7 @@ def versions(seen: Snapshot) -> Iterator[Finding]:
 
 
 def _partitions(seen: Snapshot) -> Iterator[tuple[TopicPartition, PartitionDescription]]:
-    """Those of internal topics last."""
+    """Yield all partitions, those of internal topics last."""
     topics = seen.topics.items()
     for name, topic in sorted(topics, key=lambda item: (item[1].is_internal, item[0])):
         for partition in topic.partitions:
@@ -384,7 +385,7 @@ def _count(number: int, what: str) -> str:
 
 
 def _named(names: Iterable[str], what: str) -> str:
-    """`topics a, b, c and 4 more`."""
+    """Return `topics a, b, c and 4 more`."""
     all_of = list(names)
     rest = len(all_of) - NAMED
     text = ", ".join(all_of[:NAMED]) + (f" and {rest} more" if rest > 0 else "")

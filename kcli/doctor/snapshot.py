@@ -1,4 +1,4 @@
-"""What a cluster says of itself, and what can be seen of it from this machine."""
+"""The state of a cluster as it reports it, and as it appears from this machine."""
 
 from __future__ import annotations
 
@@ -42,8 +42,7 @@ class OpenTransaction(NamedTuple):
 
 @dataclass
 class GroupProgress:
-    """Of a group that has members: what it had committed and how far the partitions went, at two
-    times."""
+    """Committed offsets of a group that has members, at two times, and its states."""
 
     state: str
     members: int
@@ -57,9 +56,9 @@ class Snapshot:
     now_ms: int
     brokers: Mapping[BrokerId, Node]
     bootstrap: Mapping[str, str] = field(default_factory=dict)
-    """Why an address of --bootstrap-server is of no use."""
+    """Why nothing listens at an address of --bootstrap-server."""
     unreachable: Mapping[BrokerId, str] = field(default_factory=dict)
-    """Why the address that a broker advertises is of no use here."""
+    """Why no broker responds at the address that a broker advertises."""
     api_versions: Mapping[BrokerId, Mapping[int, tuple[int, int]]] = field(default_factory=dict)
     broker_configs: Mapping[BrokerId, Configs] = field(default_factory=dict)
     topic_configs: Mapping[str, Configs] = field(default_factory=dict)
@@ -73,12 +72,13 @@ class Snapshot:
     groups: Mapping[str, GroupProgress] = field(default_factory=dict)
     transactions: tuple[OpenTransaction, ...] = ()
     not_told: list[str] = field(default_factory=list)
-    """What the cluster refused to tell, and why."""
+    """What the cluster refused to report, and why."""
 
 
 async def take(admin: Admin, bootstrap: Sequence[str], now_ms: int, watch_s: float) -> Snapshot:
-    """Groups that lag are looked at again after `watch_s`.  Raises ClientError and KafkaError where
-    the cluster tells nothing at all though it can be reached."""
+    """Take a snapshot; groups that lag are described again after `watch_s`. Raises ClientError and
+    KafkaError if the cluster can be reached but reports nothing at all.
+    """
     addresses = addresses_of(bootstrap)
     whys = await asyncio.gather(*(unreachable(host, port) for host, port in addresses))
     closed = {
@@ -91,7 +91,7 @@ async def take(admin: Admin, bootstrap: Sequence[str], now_ms: int, watch_s: flo
     await _look_at_addresses(admin, seen)
     reached = [broker for broker in nodes if broker not in seen.unreachable]
     await _told(seen, "topics", _ask_for_topics(admin, seen))
-    # Together: a broker that cannot be reached costs each of them its time.
+    # Concurrently: a broker that cannot be reached costs each of them its timeout.
     await asyncio.gather(
         _told(seen, "settings", _ask_for_settings(admin, seen, reached)),
         _told(seen, "log directories", _ask_for_log_dirs(admin, seen, reached)),
@@ -105,7 +105,7 @@ async def take(admin: Admin, bootstrap: Sequence[str], now_ms: int, watch_s: flo
 
 
 async def _told(seen: Snapshot, what: str, asking: Coroutine[None, None, None]) -> None:
-    """What one question is refused does not keep the others from being answered."""
+    """Await a request; if it is refused, note that, so that the other requests go on."""
     try:
         await asking
     except (ClientError, KafkaError, ProtocolError, OSError) as error:
@@ -171,7 +171,7 @@ async def _ask_for_offsets(admin: Admin, seen: Snapshot) -> None:
 
 
 async def _ask_for_groups(admin: Admin, seen: Snapshot, watch_s: float) -> None:
-    """Those with members; twice where one of them lags, or is between two generations."""
+    """Collect the groups with members; twice if one of them lags, or is between two generations."""
     names = [listing.group for listing in await admin.groups.listings()]
     described = await admin.groups.describe(names)
     seen.groups = groups = {
@@ -205,7 +205,9 @@ async def _committed(
 
 
 def lags(seen: Snapshot, group: GroupProgress) -> dict[TopicPartition, int]:
-    """Partitions that have more than the group had committed, at first, and how much more."""
+    """Return the partitions that had more records than the group had committed at first, and how
+    many more.
+    """
     return {
         partition: seen.ends[partition] - offset
         for partition, offset in sorted(group.before.items())

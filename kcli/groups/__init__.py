@@ -1,2 +1,3 @@
-"""Groups, as `k consumer-groups` and `k groups` print and change them: what is told of each, plans
-for new offsets, lag as it changes.  Times and files in the words of kafka-consumer-groups.sh."""
+"""The work of `k consumer-groups` and `k groups`: descriptions of groups, plans for new offsets,
+and watching the lag. Times and files have the syntax of kafka-consumer-groups.sh.
+"""

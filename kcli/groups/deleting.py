@@ -1,4 +1,4 @@
-"""--delete and --delete-offsets: groups, and what they committed for some topics."""
+"""--delete and --delete-offsets: delete groups, or their committed offsets of some topics."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _OF_PARTITIONS = frozenset(
 
 
 async def delete(admin: Admin, given: SimpleNamespace, groups: Sequence[str]) -> int:
-    """The exit status."""
+    """Delete groups; return the exit status."""
     steps = [f"delete group {name} and all its committed offsets" for name in groups]
     if given.dry_run:
         await _check(admin, groups, may_have_members=False)
@@ -61,7 +61,7 @@ async def delete(admin: Admin, given: SimpleNamespace, groups: Sequence[str]) ->
 
 
 async def delete_offsets(admin: Admin, given: SimpleNamespace, group: str) -> int:
-    """Deletes offsets of the partitions that --topic names; the exit status."""
+    """Delete offsets of the partitions that --topic names; return the exit status."""
     outcomes: dict[TopicPartition, KafkaError | None] = {}
     partitions = {p for word in given.topic if ":" in word for p in in_words(word)}
     topics = await admin.describe_topics([word for word in given.topic if ":" not in word])
@@ -94,7 +94,7 @@ async def delete_offsets(admin: Admin, given: SimpleNamespace, group: str) -> in
 
 
 async def _check(admin: Admin, groups: Sequence[str], *, may_have_members: bool) -> None:
-    """KafkaError for what the broker would refuse."""
+    """Raises KafkaError for what the broker would refuse."""
     for described in (await admin.groups.describe(groups)).values():
         group = granted(described)
         if group.state == DEAD:

@@ -1,4 +1,4 @@
-"""--list and --describe: what is told of groups, as Kafka's text or as rows."""
+"""--list and --describe: groups as Kafka's text or as rows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ async def print_list(
     types: Sequence[str],
     out: Rows | None,
 ) -> None:
-    """The groups of these states and types, or all; --state and --type add columns to the text."""
+    """Print the groups of these states and types, or all; --state and --type add columns to the
+    text.
+    """
     groups = await listed(admin, states, types)
     if out is not None:
         for one in groups:
@@ -51,7 +53,7 @@ async def print_list(
 async def print_description(
     admin: Admin, given: SimpleNamespace, names: Iterable[str], out: Rows | None
 ) -> int:
-    """The view that --members, --state or neither asks for; the exit status."""
+    """Print the view that --members, --state or neither selects; return the exit status."""
     groups = await existing(admin, names, out)
     if given.members:
         for group in groups:
@@ -82,8 +84,8 @@ async def print_description(
 async def existing(
     admin: Admin, names: Iterable[str], out: Rows | None = None
 ) -> list[GroupDescription]:
-    """By name.  Raises Refused, as Kafka's tool prints it, for the first that cannot be described;
-    with rows, all such are told there.
+    """Return the groups, sorted by name. Raises Refused, with the text of Kafka's tool, for the
+    first that cannot be described; with rows, each such group gets a row instead.
     """
     groups = []
     for name, group in (await described(admin, names)).items():
@@ -148,7 +150,9 @@ def state_row(group: GroupDescription) -> dict[str, Any]:
 
 
 def _is_there(group: GroupDescription) -> bool:
-    """Tell what is to be known before its table, which a group that is not there has none of."""
+    """Print what precedes the group's table; return False for a group that does not exist, which
+    has no table.
+    """
     if group.state == DEAD:
         answer(f"\nError: Consumer group '{group.group}' does not exist.")
     elif group.state == EMPTY:

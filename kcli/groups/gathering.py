@@ -1,4 +1,4 @@
-"""What the brokers know of groups, put together: listings, descriptions, how far each has come."""
+"""Groups as the brokers report them: listings, descriptions, and positions in partitions."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 EMPTY, DEAD = "Empty", "Dead"
 REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
 OF_CONSUMERS = ("", "consumer")
-"""Protocol types: without members a group has none."""
+"""Protocol types; without members a group has none."""
 
 Committed = Mapping[TopicPartition, "CommittedOffset"]
 
 
 def failure(error: Exception) -> str:
-    """The text that Java shows for an exception that caused another one: with its class."""
+    """Return the text that Java shows for an exception that caused another one: with its class."""
     if isinstance(error, KafkaError):
         return f"{error_texts.exception(error)}: {error_texts.text(error)}"
     return str(error)
@@ -35,7 +35,7 @@ def failure(error: Exception) -> str:
 async def listed(
     admin: Admin, states: Collection[str] = (), types: Collection[str] = ()
 ) -> list[GroupListing]:
-    """The groups of consumers."""
+    """Return the groups of consumers."""
     found = await admin.groups.listings(states, types)
     return [group for group in found if group.protocol_type in OF_CONSUMERS]
 
@@ -43,7 +43,7 @@ async def listed(
 async def described(
     admin: Admin, groups: Iterable[str]
 ) -> dict[str, GroupDescription | KafkaError | Refused]:
-    """By name; what is no group of consumers is refused."""
+    """Return the groups by name; Refused stands for one that is not a group of consumers."""
     found = await admin.groups.describe(groups)
     return {name: _of_consumers(group) for name, group in sorted(found.items())}
 
@@ -58,7 +58,7 @@ def _of_consumers(group: GroupDescription | KafkaError) -> GroupDescription | Ka
 
 
 async def committed(admin: Admin, groups: Iterable[str]) -> dict[str, Committed]:
-    """KafkaError for the first that may not be read."""
+    """Return committed offsets by group. Raises KafkaError for the first that may not be read."""
     found = await admin.groups.offsets(groups)
     return {
         name: {partition: granted(offset) for partition, offset in granted(offsets).items()}
@@ -69,7 +69,9 @@ async def committed(admin: Admin, groups: Iterable[str]) -> dict[str, Committed]
 async def ends(
     admin: Admin, partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, Offset]:
-    """Where partitions end; those that are gone or have no leader now are left out."""
+    """Return the end offsets of partitions, without those that are deleted or have no leader
+    now.
+    """
     topics = await admin.describe_topics({partition.topic for partition in partitions})
     led = {
         TopicPartition(name, one.partition)
@@ -93,8 +95,8 @@ def is_gone(result: object) -> bool:
 async def readings(
     admin: Admin, groups: Collection[GroupDescription]
 ) -> dict[str, list[GroupPosition]]:
-    """How far each group is.  Ends are asked for after what was committed, so that a lag is never
-    too small: below zero it is only where more was committed than there is.
+    """Return each group's positions. End offsets are requested after the committed ones, so that a
+    lag is never too small: it is below zero only if the committed offset is past the end.
     """
     offsets = await committed(admin, [group.group for group in groups])
     concerned = {p for group in groups for p in _partitions(group, offsets[group.group])}
@@ -111,7 +113,9 @@ def _partitions(group: GroupDescription, offsets: Committed) -> Iterator[TopicPa
 def _readings(
     group: GroupDescription, offsets: Committed, ends: Mapping[TopicPartition, Offset]
 ) -> Iterator[GroupPosition]:
-    """Members with the most partitions first, what nobody reads last."""
+    """Yield the positions: members with the most partitions first, partitions without a member
+    last.
+    """
     nobodys = set(offsets)
     for member in sorted(group.members, key=lambda member: -len(member.assignment)):
         nobodys.difference_update(member.assignment)
@@ -131,16 +135,18 @@ def _reading(
 
 
 class Ages:
-    """How old the records are that a group has to read next.
+    """The ages of the next records that a group has to read.
 
-    When a record was written is looked up once: a group that stands still costs nothing.
+    A record's time is looked up once, so a group whose offsets do not change costs nothing.
     """
 
     def __init__(self) -> None:
         self._times: dict[tuple[TopicPartition, Offset], int | None] = {}
 
     async def seconds(self, admin: Admin, readings: Sequence[GroupPosition]) -> list[float | None]:
-        """The lag of each of these; 0 where nothing is left to read, None if not known."""
+        """Return the lag of each position in seconds; 0 if nothing is left to read, None if
+        unknown.
+        """
         behind = {
             one.partition: one.committed
             for one in readings
@@ -159,7 +165,7 @@ class Ages:
 def _age(
     reading: GroupPosition, times: Mapping[tuple[TopicPartition, Offset], int | None], now_ms: float
 ) -> float | None:
-    """In seconds, to the millisecond."""
+    """Return seconds, rounded to milliseconds."""
     if reading.lag is None or reading.committed is None:
         return None
     if reading.lag <= 0:

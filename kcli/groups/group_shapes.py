@@ -1,4 +1,4 @@
-"""The shapes of rows about groups, and the words that states and types have.
+"""The shapes of rows about groups, and the names of states and types.
 
 Pure: declarations.
 """
@@ -17,7 +17,7 @@ STATES = (
     "Dead",
 )
 TYPES = ("Classic", "Consumer")
-"""Types of groups of consumers; the other ones are OTHER_TYPES."""
+"""Types of groups of consumers; OTHER_TYPES are the rest."""
 OTHER_TYPES = ("Share", "Streams")
 
 _GROUP = RowField("group", "string", "The group.")

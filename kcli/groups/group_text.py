@@ -1,6 +1,6 @@
 """The tables that kafka-consumer-groups.sh and kafka-groups.sh print.
 
-Pure: what is told of groups in, lines out.
+Pure: descriptions of groups in, lines out.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ UNKNOWN = "Unknown"
 
 
 class GroupPosition(NamedTuple):
-    """How far a group has come in a partition, and which of its members reads there."""
+    """A group's position in a partition, and the member that reads there."""
 
     partition: TopicPartition
     committed: Offset | None
@@ -27,14 +27,14 @@ class GroupPosition(NamedTuple):
 
     @property
     def lag(self) -> int | None:
-        """In offsets.  Below zero where more was committed than the partition holds."""
+        """In offsets. Below zero if the committed offset is past the end of the partition."""
         if self.committed is None or self.end is None:
             return None
         return self.end - self.committed
 
 
 class _Column(NamedTuple):
-    """`width` is the least; a column that `widens` is as wide as its longest cell."""
+    """`width` is the minimum; a column that `widens` is as wide as its longest cell."""
 
     heading: str
     width: int
@@ -103,7 +103,7 @@ def list_lines(groups: Sequence[GroupListing], *, types: bool, states: bool) -> 
 
 
 def any_lines(groups: Sequence[GroupListing]) -> Iterator[str]:
-    """The lines of kafka-groups.sh; only the heading does not end in a space."""
+    """Yield the lines of kafka-groups.sh; only the heading does not end in a space."""
     rows = [(group.group, group.type or "", group.protocol_type) for group in groups]
     width = max([20, *(len(cell) for row in rows for cell in row)])
     yield " ".join(f"{cell:{width}}" for cell in ("GROUP", "TYPE", "PROTOCOL"))
@@ -157,7 +157,7 @@ def state_lines(group: GroupDescription, *, verbose: bool) -> Iterator[str]:
 
 
 def reset_lines(plan: dict[str, dict[TopicPartition, Offset]]) -> Iterator[str]:
-    """One empty line where no group is concerned."""
+    """Yield the table of new offsets; one empty line if there is no group."""
     rows = [
         [group, partition.topic, str(partition.partition), str(offset)]
         for group, offsets in plan.items()
@@ -167,7 +167,7 @@ def reset_lines(plan: dict[str, dict[TopicPartition, Offset]]) -> Iterator[str]:
 
 
 def deleted_lines(outcomes: Iterable[tuple[TopicPartition, str]]) -> Iterator[str]:
-    """Partition -1 stands for a topic of which none is known."""
+    """Yield the table of deletions; partition -1 stands for a topic without a known partition."""
     return _table(
         _DELETED,
         [
@@ -178,7 +178,7 @@ def deleted_lines(outcomes: Iterable[tuple[TopicPartition, str]]) -> Iterator[st
 
 
 def assignment_words(partitions: Iterable[TopicPartition]) -> list[str]:
-    """`TOPIC:PARTITION,...` of each topic, by name."""
+    """Return `TOPIC:PARTITION,...` of each topic, by name."""
     topics: dict[str, list[int]] = defaultdict(list)
     for topic, partition in sorted(partitions):
         topics[topic].append(partition)
@@ -198,7 +198,7 @@ def _without(columns: tuple[_Column, ...], *headings: str) -> tuple[_Column, ...
 
 
 def _table(columns: Sequence[_Column], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """An empty line, the headings, and the rows."""
+    """Yield an empty line, the headings, and the rows."""
     widths = [
         max([column.width, *(len(row[n]) for row in rows)]) if column.widens else column.width
         for n, column in enumerate(columns)

@@ -1,6 +1,6 @@
-"""Lag as it changes: how much a group has left to read, and whether that grows.
+"""Lag as it changes: the records a group has left to read, and their change per second.
 
-Pure: what was seen and when in, numbers and lines out.
+Pure: measurements in, numbers and lines out.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from kcli.groups.group_text import NOTHING, GroupPosition
 from kserver.model import Offset, TopicPartition
 
 WINDOW = 10
-"""Looks over which a trend is told."""
+"""Number of samples of a trend."""
 SETTLED = ("Stable", "Empty")
-"""States in which it is known which partitions a group reads."""
+"""States in which the partitions that a group reads are known."""
 
 WIDTHS = (24, 15, 20, 15, 12, 12)
 HEADINGS = ("TIME", "GROUP", "STATE", "LAG", "LAG-SECONDS", "TREND")
 
 
 class Look(NamedTuple):
-    """One group at one time."""
+    """One sample of a group."""
 
     time_ms: int
     group: str
@@ -31,18 +31,18 @@ class Look(NamedTuple):
     members: int
     partitions: int
     lag: int | None
-    """In records, of all partitions; None where it is not known of one."""
+    """In records, of all partitions; None if unknown for one."""
     lag_seconds: float | None
-    """How old the oldest record is that it has to read; None if not known of any that waits."""
+    """Age of the oldest record that is left to read; None if unknown for all."""
     records_per_second: float | None
-    """How the lag changes; below zero the group catches up.  None at the first look."""
+    """Change of the lag, below zero if it shrinks. None in the first sample."""
 
     def has_come_to(self, lag: int) -> bool:
         return self.state in SETTLED and self.lag is not None and self.lag <= lag
 
 
 class PartitionLag(NamedTuple):
-    """One partition of a look; `lag` and `lag_seconds` as there."""
+    """One partition of a sample; `lag` and `lag_seconds` as in `Look`."""
 
     reading: GroupPosition
     lag: int | None
@@ -55,13 +55,13 @@ class SeenLag(NamedTuple):
 
 
 class Trend:
-    """How fast a number changes, over the last looks."""
+    """The rate of change of a number, over the last samples."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque(maxlen=WINDOW)
 
     def per_second(self, time_s: float, lag: int | None) -> float | None:
-        """With this look too."""
+        """Add a sample, and return the change per second."""
         if lag is None:
             self._seen.clear()
             return None
@@ -71,8 +71,8 @@ class Trend:
 
 
 def begun(reading: GroupPosition, starts: Mapping[TopicPartition, Offset]) -> GroupPosition:
-    """The position as if the partition's start had been committed where nothing was, or where
-    retention has deleted the records from the committed offset on.
+    """Return the position with the partition's start as its committed offset, if there is none or
+    if retention has deleted the records from the committed offset on.
     """
     start = starts.get(reading.partition)
     if reading.committed is None or (start is not None and start > reading.committed):
@@ -81,12 +81,12 @@ def begun(reading: GroupPosition, starts: Mapping[TopicPartition, Offset]) -> Gr
 
 
 def left(reading: GroupPosition) -> int | None:
-    """Records that are left to read."""
+    """Return the number of records left to read."""
     return None if reading.lag is None else max(0, reading.lag)
 
 
 def total(lags: Iterable[int | None]) -> int | None:
-    """The sum of all; None where one is not known, or where there is none."""
+    """Return the sum; None if one is unknown, or if there are none."""
     lags = list(lags)
     known = [lag for lag in lags if lag is not None]
     return sum(known) if known and len(known) == len(lags) else None
@@ -119,7 +119,7 @@ def seconds(value: float | None) -> str:
 
 
 def rate(per_second: float | None) -> str:
-    """`-40.0/s`; `+` where the lag grows."""
+    """Return `-40.0/s`; `+` if the lag grows."""
     return NOTHING if per_second is None else f"{per_second:+.1f}/s"
 
 
@@ -128,7 +128,7 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def left_behind(looks: Sequence[Look], until_lag: int) -> str:
-    """Which of these groups have not come as far as --until-lag says, and how far they are."""
+    """Describe the groups whose lag is still above --until-lag."""
     return ", ".join(_place(one) for one in looks if not one.has_come_to(until_lag))
 
 

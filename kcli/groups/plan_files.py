@@ -1,6 +1,6 @@
-"""Plans for new offsets as files: what --export prints and --from-file reads.
+"""Plans for new offsets as files: the output of --export, the input of --from-file.
 
-    orders,0,17             the offset of a partition, of the one group that is named
+    orders,0,17             the offset of a partition, of the only group that is named
     billing,orders,0,17     of a group
 
 Pure: text in, plans out; and back.
@@ -23,7 +23,7 @@ Plan: TypeAlias = dict[str, dict[TopicPartition, Offset]]
 MAX_PARTITION = 0x7FFFFFFF
 MAX_OFFSET = 0x7FFFFFFFFFFFFFFF
 
-# Kafka's writer puts quotes around what is longer or has a character that sorts before this one.
+# Kafka's writer quotes texts that are longer or have a character that sorts before this one.
 _LONGEST_BARE = 24
 _LEAST_BARE = "-"
 
@@ -31,7 +31,7 @@ _LEAST_BARE = "-"
 def csv_lines(
     plan: Mapping[str, Mapping[TopicPartition, Offset]], *, groups: bool
 ) -> Iterator[str]:
-    """With the group's name in each line, or without."""
+    """Yield a line for each partition, with the group's name or without."""
     for group, offsets in plan.items():
         for (topic, partition), offset in offsets.items():
             name = [_quoted(group)] if groups else []
@@ -39,9 +39,10 @@ def csv_lines(
 
 
 def read(lines: Iterable[str], group: str | None) -> Plan:
-    """`group` is the one that is named where only one is: lines of three fields are its.
+    """Read a plan. `group` is the only group that is named, if there is only one; lines of three
+    fields are for it.
 
-    ValueError says which line makes no sense.
+    Raises ValueError, with the line, if one is invalid.
     """
     plan: Plan = defaultdict(dict)
     for number, line, fields in _rows(lines):
@@ -61,14 +62,14 @@ def read(lines: Iterable[str], group: str | None) -> Plan:
 
 
 def _rows(lines: Iterable[str]) -> Iterator[tuple[int, str, list[str]]]:
-    """The number of the line that a row begins in, its text, and its fields; a name in quotes may
-    have line breaks, and goes on in the next line.
+    """Yield the number of the line in which a row begins, its text, and its fields. A name in
+    quotes may contain line breaks.
     """
     number = 1
     source = iter(lines)
     for first in source:
         taken = [first]
-        # An open quote makes the reader take more lines; the next row is the next reader's.
+        # csv.reader would read past an open quote, so the lines of a row are collected first.
         while sum(line.count('"') for line in taken) % 2 and (more := next(source, None)):
             taken.append(more)
         text = "".join(taken).strip(" \r\n")

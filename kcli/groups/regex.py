@@ -1,5 +1,5 @@
-"""Patterns that a broker can subscribe consumers by: RE2's syntax (KIP-848), and what is wrong with
-one in the words of Kafka's RE2/J.
+"""Checks patterns that a broker subscribes consumers by: RE2's syntax (KIP-848), with errors in the
+words of Kafka's RE2/J.
 
     wrong("orders-.*")      None
     wrong("(?=orders)")     "invalid or unsupported Perl syntax"
@@ -22,7 +22,7 @@ _WORDS = {
 
 
 def wrong(pattern: str) -> str | None:
-    """None for a valid pattern."""
+    """Return the error of an invalid pattern, or None."""
     import re2
 
     options = re2.Options()

@@ -1,4 +1,4 @@
-"""--reset-offsets: which offsets a group is given, checked, committed and shown."""
+"""--reset-offsets: computes, checks, commits and prints new offsets of groups."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Offsets = dict[TopicPartition, Offset]
 async def reset(
     admin: Admin, given: SimpleNamespace, groups: Sequence[str], out: Rows | None
 ) -> int:
-    """Plan for each group, commit with --execute, and show the plan; the exit status."""
+    """Plan for each group, commit with --execute, and print the plan; return the exit status."""
     targets = Targets(admin, given, groups)
     plan: Plan = {}
     status = DONE
@@ -106,7 +106,7 @@ def _tell_error(group: str, why: str, out: Rows | None) -> None:
 
 
 class Targets:
-    """Where the options send a group; `status` is that of a file that leaves a group out."""
+    """The new offsets that the options request; `status` is FAILED once a file lacks a group."""
 
     def __init__(self, admin: Admin, given: SimpleNamespace, groups: Sequence[str]) -> None:
         self.status = DONE
@@ -119,7 +119,9 @@ class Targets:
         self._since_ms = _since_ms(given)
 
     async def of(self, group: str, out: Rows | None) -> Offsets:
-        """UsageError where the options do not say enough; Refused, KafkaError."""
+        """Return the group's new offsets. Raises UsageError if an option is missing; Refused,
+        KafkaError.
+        """
         if self._scenario is None:
             refuse(f"Option '[reset-offsets]' requires one of the following scenarios: {ALL}")
         partitions = await self._scope(group)
@@ -150,7 +152,7 @@ class Targets:
         return []
 
     async def _check(self, partitions: Collection[TopicPartition]) -> None:
-        """Refused for what is not there or has no leader."""
+        """Raises Refused for partitions that do not exist or have no leader."""
         topics = await self._admin.describe_topics({p.topic for p in partitions})
         leaders = {
             TopicPartition(name, one.partition): one.leader
@@ -169,7 +171,7 @@ class Targets:
         return {partition: granted(listed).offset for partition, listed in found.items()}
 
     async def _within(self, wanted: Offsets) -> Offsets:
-        """The same, but no offset outside of its log."""
+        """Return the same offsets, moved into the range of their logs."""
         first = await self._listed(wanted, EARLIEST)
         last = await self._listed(wanted, LATEST)
         found = {}
@@ -222,7 +224,9 @@ class Targets:
 
 
 async def partitions_named(admin: Admin, words: Iterable[str]) -> list[TopicPartition]:
-    """These partitions for `TOPIC:0,1`, all for `TOPIC`; KafkaError for an unknown one."""
+    """Return these partitions for `TOPIC:0,1`, all for `TOPIC`. Raises KafkaError for an unknown
+    topic.
+    """
     named = [partition for word in words if ":" in word for partition in in_words(word)]
     topics = await admin.describe_topics([word for word in words if ":" not in word])
     return [
@@ -236,7 +240,7 @@ async def partitions_named(admin: Admin, words: Iterable[str]) -> list[TopicPart
 
 
 def in_words(word: str) -> list[TopicPartition]:
-    """UsageError where the word is not `TOPIC:0,1`."""
+    """Parse `TOPIC:0,1`. Raises UsageError if it is invalid."""
     topic, _, numbers = word.partition(":")
     if not numbers or ":" in numbers:
         refuse(f"Invalid topic arg '{word}', expected topic name and partitions")

@@ -1,7 +1,7 @@
-"""Points in time and stretches of it, as Kafka's options have them.
+"""Points in time and durations, in the syntax of Kafka's options.
 
     to_epoch_ms("2026-01-31T09:05:07.042+01:00")     milliseconds since 1970
-    duration_ms("P1DT2H")                            milliseconds, as java.time.Duration reads it
+    duration_ms("P1DT2H")                            milliseconds, as java.time.Duration parses it
 
 Pure: text in, numbers out.
 """
@@ -22,7 +22,9 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 def to_epoch_ms(text: str) -> int:
-    """`2026-01-31T09:05:07.042`, of UTC unless a zone follows; ValueError in Kafka's words."""
+    """Parse `2026-01-31T09:05:07.042`, in UTC unless a zone follows. Raises ValueError with Kafka's
+    text.
+    """
     if "T" not in text:
         raise ValueError(
             "Error parsing timestamp. It does not contain a 'T' according to ISO8601 format"
@@ -37,7 +39,9 @@ def to_epoch_ms(text: str) -> int:
 
 
 def duration_ms(text: str) -> int:
-    """ISO 8601's `PnDTnHnMn.nS`, any part of it signed; ValueError in Java's words."""
+    """Parse ISO 8601's `PnDTnHnMn.nS`, of which each part may have a sign. Raises ValueError with
+    Java's text.
+    """
     match = _DURATION.fullmatch(text)
     parts = {} if match is None else {name: match[name] for name in _PARTS if match[name]}
     if match is None or not parts or (match["time"] or "").upper() == "T":

@@ -1,4 +1,4 @@
-"""--watch and --until-lag: groups are looked at again and again."""
+"""--watch and --until-lag: sample groups again and again."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 EARLIEST = -2
 EVERY_S = 1.0
-"""How often --until-lag looks, where --watch does not say."""
+"""Seconds between samples with --until-lag, without --watch."""
 ROOM_LINES = 3
-"""The lines that a table leaves to its headings and the shell."""
+"""Lines that a table leaves to its headings and the shell."""
 
 Show: TypeAlias = Callable[[Sequence[SeenLag]], None]
 
@@ -40,10 +40,10 @@ Names: TypeAlias = Callable[[], Awaitable[Sequence[str]]]
 async def watch(
     admin: Admin, given: SimpleNamespace, names: Names, out: Rows | None, last: list[Look]
 ) -> None:
-    """Show with --watch how the groups are that `names` gives at each look; until they have come as
-    far as --until-lag says, or for ever.  Refused where one of them is not there.
+    """Sample the groups that `names` returns each time, and show them with --watch, until their lag
+    is at most --until-lag, or for ever. Raises Refused if a group does not exist.
 
-    `last` has what the last look saw, which is all there is to tell when time runs out.
+    `last` gets the last samples, for the error when the time runs out.
     """
     every_s = given.watch or EVERY_S
     with ExitStack() as stack:
@@ -81,7 +81,7 @@ async def _until(
 
 
 class _Watcher:
-    """Remembers what a look is compared with."""
+    """Samples groups, and remembers earlier samples for trends and ages."""
 
     def __init__(self, admin: Admin) -> None:
         self._admin = admin
@@ -116,14 +116,14 @@ class _Watcher:
         return seen
 
     async def _starts(self, every: Sequence[GroupPosition]) -> dict[TopicPartition, Offset]:
-        """Where partitions begin that the groups have something to read in."""
+        """Return the start offsets of partitions in which the groups have something to read."""
         wanted = {one.partition for one in every if one.end is not None and one.lag != 0}
         found = await self._admin.list_offsets(dict.fromkeys(wanted, EARLIEST))
         return {p: one.offset for p, one in found.items() if not isinstance(one, KafkaError)}
 
 
 def _nothing(seen: Sequence[SeenLag]) -> None:
-    """For --until-lag alone, which prints when it has ended."""
+    """Show nothing: --until-lag alone prints when it has ended."""
 
 
 def _as_rows(out: Rows) -> Show:
@@ -146,12 +146,14 @@ def _as_lines() -> Show:
 
 @contextmanager
 def _on_a_terminal() -> Iterator[Show]:
-    """A table in the place of the one before: groups, and what they have left in partitions."""
+    """Yield a function that replaces the table on the terminal: groups, and the lag of their
+    partitions.
+    """
     from rich.console import Console
     from rich.live import Live
 
     console = Console()
-    # What else is printed meanwhile is printed as ever.
+    # Other output of the command is printed unchanged.
     with Live(
         console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
     ) as live:
@@ -159,7 +161,9 @@ def _on_a_terminal() -> Iterator[Show]:
 
 
 def _table(seen: Sequence[SeenLag], most: int) -> Any:
-    """Each group, and below it its partitions, those with the most left first; of `most` lines."""
+    """Return a table of each group, followed by its partitions, those with the most lag first; at
+    most `most` lines.
+    """
     from rich.table import Column, Table
     from rich.text import Text
 

@@ -1,4 +1,4 @@
-"""Whether the brokers of a cluster know each other, and who is the controller."""
+"""Whether the brokers of a cluster know each other and a controller."""
 
 from __future__ import annotations
 
@@ -14,13 +14,17 @@ ANSWER_MS = 1000
 
 
 async def is_complete(addresses: Iterable[str], ids: Collection[int]) -> bool:
-    """Whether each broker at `addresses` knows exactly these, and one of them as the controller."""
+    """Whether each broker at `addresses` knows exactly these brokers, and one of them as the
+    controller.
+    """
     told = await asyncio.gather(*map(_told_at, addresses))
     return all(known == set(ids) and controller in ids for known, controller in told)
 
 
 async def _told_at(address: str) -> tuple[set[int], int]:
-    """The brokers that the one at HOST:PORT knows, and the controller; none when it is away."""
+    """Return the brokers that the one at HOST:PORT knows, and the controller; none if it does not
+    respond.
+    """
     host, _, port = address.rpartition(":")
     try:
         options = PeerOptions(setup_timeout_ms=ANSWER_MS, request_timeout_ms=ANSWER_MS)

@@ -1,4 +1,4 @@
-"""What a cluster of this machine consists of: directories, ports, and the keys of each server.
+"""The servers of a cluster on this machine: directories, ports, and the keys of each.
 
 Pure: values in, keys and texts out.
 """
@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 
 HOST = "127.0.0.1"
 REPLICAS = 3
-"""What topics get whose creator says nothing, and the cluster's own topics: on as many brokers, or
-on all where there are fewer."""
+"""The default replication factor of topics, and that of the cluster's own topics; fewer if there
+are fewer brokers.
+"""
 SESSION_MS = 6000
-"""Long enough for a machine that is busy; a broker that is killed is noticed sooner."""
+"""Long enough for a busy machine; a killed broker is detected sooner."""
 TICK_MS = 500
 LAST_PORT = 65535
 
@@ -41,8 +42,9 @@ HTTP = "http.listener"
 
 @dataclass(frozen=True, slots=True)
 class ClusterPlan:
-    """`port` is that of broker 1, and 0 takes a free one for each; `overrides` are keys of
-    server.properties for all brokers."""
+    """`port` is that of broker 1, and 0 means a free one for each; `overrides` are keys of
+    server.properties for all brokers.
+    """
 
     count: int
     port: int
@@ -57,7 +59,7 @@ class ClusterPlan:
         return self.port and self.port + id - 1
 
     def broker(self, id: int, address: str, zookeeper: str) -> list[str]:
-        """Its keys, each `key=value`, when it listens at `address` (HOST:PORT)."""
+        """Return the keys of a broker that listens at `address` (HOST:PORT), each `key=value`."""
         own = {
             "broker.id": str(id),
             "listeners": f"PLAINTEXT://{address}",
@@ -68,11 +70,11 @@ class ClusterPlan:
         return [f"{key}={value}" for key, value in together.items()]
 
     def zookeeper(self, address: str) -> str:
-        """The text of its zookeeper.properties."""
+        """Return the text of its zookeeper.properties."""
         return zookeeper_properties(f"{self.directory}/zookeeper", address)
 
     def problem(self) -> str | None:
-        """Why this cannot be started, whatever the machine has."""
+        """Return why this cannot be started on any machine, or None."""
         if self.port and self.port_of(self.count) > LAST_PORT:
             return (
                 f"--port {self.port} is too high for {self.count} brokers: the last would listen "
@@ -92,7 +94,7 @@ class ClusterPlan:
 
 
 def broker_defaults(count: int) -> dict[str, str]:
-    """Keys for the brokers of a cluster that has so many."""
+    """Return keys for the brokers of a cluster of `count` brokers."""
     replicas = str(min(REPLICAS, count))
     return {
         "default.replication.factor": replicas,
@@ -100,7 +102,7 @@ def broker_defaults(count: int) -> dict[str, str]:
         "transaction.state.log.replication.factor": replicas,
         "transaction.state.log.min.isr": "2" if count >= REPLICAS else "1",
         "zookeeper.session.timeout.ms": str(SESSION_MS),
-        # One person's groups come one at a time: waiting for more members only delays.
+        # Here groups start one at a time: a wait for more members would only delay them.
         "group.initial.rebalance.delay.ms": "0",
     }
 
@@ -114,8 +116,9 @@ def zookeeper_properties(directory: str, address: str) -> str:
 
 
 def data_problem(directory: str, clusters: Mapping[int, str], *, has_zookeeper: bool) -> str | None:
-    """Why the data in a directory cannot be used; `clusters` has the cluster id that each broker's
-    data names."""
+    """Return why the data in a directory cannot be used, or None; `clusters` has the cluster id in
+    each broker's data.
+    """
     brokers = ", ".join(f"broker-{id}" for id in sorted(clusters))
     if clusters and not has_zookeeper:
         return (
@@ -132,6 +135,8 @@ def data_problem(directory: str, clusters: Mapping[int, str], *, has_zookeeper: 
 
 
 def left_alone(names: Sequence[str], count: int) -> list[int]:
-    """The brokers beyond `count` that have data among these names of a cluster's directory."""
+    """Return the brokers beyond `count` that have data among these names of a cluster's
+    directory.
+    """
     ids = (name.removeprefix("broker-") for name in names if name.startswith("broker-"))
     return sorted(int(id) for id in ids if id.isdecimal() and int(id) > count)

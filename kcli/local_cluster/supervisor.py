@@ -1,13 +1,13 @@
-"""The supervisor of a cluster: starts its servers, tells of them, and stops them in order.
+"""The supervisor of a cluster: starts its servers, reports their state, and stops them in order.
 
     starting   ZooKeeper, then all brokers at once, until each knows all
-    serving    a server that dies is told of, and with `restart` started again
-    stopping   brokers one after the other, the last one first, so that each hands over what it
-               leads to those that go after it; then ZooKeeper
+    serving    the death of a server is reported, and with `restart` it is started again
+    stopping   brokers one after the other, the last one first, so that each hands over its
+               leaderships to those that stop later; then ZooKeeper
 
-What happens stands on standard output, a line each and at once; what the servers log stands on
-standard error, each line behind its server's name.  One thread does all of it, for forks and
-threads do not go together.
+Events are printed on standard output, a line each and at once; the servers' logs on standard error,
+each line after its server's name. A single thread does all of it, because a process with several
+threads cannot fork safely.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from kcli.server_processes import READY, ending, fork, load_servers, serve_broke
 from kserver.log.directory import WRONG_CLUSTER
 
 STOP_TIMEOUT_S = 30
-"""How long one server may take to stop; then it is killed."""
+"""Seconds for one server to stop; then it is killed."""
 LOOK_AGAIN_S = 0.02
 STEADY_S = 10
-"""Whoever lived this long may be started again soon."""
+"""A server that ran as long as this is started again after the shortest pause."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0
-"""Before a start after a death, doubled with each death that came early."""
+"""Seconds between a death and the next start, doubled with each early death."""
 LAST_LINES = 20
 READ_BYTES = 1 << 16
 _REASONS = ("k server-start: ", "k zookeeper-server-start: ")
@@ -50,12 +50,12 @@ class StoppedAtOnce(Exception):
 
 
 class Server:
-    """A process of the cluster, one start after the other, each with the same address."""
+    """A process of the cluster, over all its starts, with the same address."""
 
     def __init__(self, name: str, address: str, serve: Callable[[str], int]) -> None:
         self.name = name
         self.address = address
-        """HOST:PORT, where port 0 is a free one until the first start has found one."""
+        """HOST:PORT, where port 0 stands for a free one until the first start."""
         self.serve = serve
         self.pid: int | None = None
         """While it runs."""
@@ -71,7 +71,7 @@ class Server:
 
 
 class Supervisor:
-    """`run` returns the exit status."""
+    """Runs a cluster; `run` returns the exit status."""
 
     def __init__(self, plan: ClusterPlan, *, restart: bool) -> None:
         self._plan = plan
@@ -97,7 +97,7 @@ class Supervisor:
         return [self._zookeeper, *self._brokers.values()]
 
     def run(self) -> int:
-        """Start, serve and stop; Refused where it cannot start."""
+        """Start, serve and stop. Raises Refused if it cannot start."""
         with _locked(self._plan.directory), self._signals_heard():
             self._check_ports()
             self._tell_of_those_left_alone()
@@ -105,8 +105,8 @@ class Supervisor:
             try:
                 status = self._serve()
                 brokers = [*reversed(self._brokers.values())]
-                # Without a ZooKeeper no broker can hand over what it leads, and each would wait for
-                # the next one in vain.
+                # Without a ZooKeeper no broker can hand over its leaderships, and each would wait
+                # in vain.
                 turns = [[b] for b in brokers] if self._zookeeper.pid is not None else [brokers]
                 for servers in [*turns, [self._zookeeper]]:
                     self._stop(servers)
@@ -133,7 +133,7 @@ class Supervisor:
         return 0
 
     def _started(self, servers: list[Server]) -> bool:
-        """Start them, and whether the cluster may go on."""
+        """Start the servers; return whether all of them run."""
         for server in servers:
             self._start(server)
         self._until(lambda: all(s.is_ready or s.pid is None for s in servers))
@@ -162,13 +162,13 @@ class Supervisor:
                 self._start(server)
 
     def _until(self, holds: Callable[[], bool]) -> None:
-        """Serve until it holds, or a signal says to stop."""
+        """Serve until `holds()` is true, or until a signal to stop."""
         while not self._is_stopping and not holds():
             self._step()
 
     def _step(self) -> None:
         for key, _ in self._selector.select(LOOK_AGAIN_S):
-            # One that ended before, in the same turn, may have closed it.
+            # The callback of a server that ended in the same turn may have closed the descriptor.
             if self._selector.get_map().get(key.fd) == key:
                 key.data()
 
@@ -185,7 +185,7 @@ class Supervisor:
     # What happens to them
 
     def _read(self, server: Server) -> bool:
-        """Pass on what it has written; False when there is no more."""
+        """Print the lines the server has written; return False at the end of its output."""
         data = os.read(server.output, READ_BYTES)
         *lines, server.cut = (server.cut + data).split(b"\n")
         for line in lines:
@@ -202,7 +202,7 @@ class Supervisor:
         complain(f"{server.name:{self._width}} | {line}")
 
     def _end(self, server: Server) -> None:
-        """Take note of its end, after its last words."""
+        """Handle the end of its process, after its remaining output."""
         assert server.pid is not None
         _, status = os.waitpid(server.pid, 0)
         while self._read(server):
@@ -222,7 +222,7 @@ class Supervisor:
     # Stopping
 
     def _stop(self, servers: list[Server]) -> None:
-        """All of them at once."""
+        """Stop these servers at the same time."""
         running = [server for server in servers if server.pid is not None]
         for server in running:
             server.is_told_to_stop = True
@@ -253,7 +253,7 @@ class Supervisor:
         signal.set_wakeup_fd(told.fileno())
         before = {number: signal.getsignal(number) for number in _STOPS}
         for number in _STOPS:
-            # nohup has SIGHUP ignored.
+            # nohup ignores SIGHUP.
             if before[number] is not signal.SIG_IGN:
                 signal.signal(number, lambda *_: None)
         try:
@@ -270,7 +270,7 @@ class Supervisor:
         for number in heard.recv(READ_BYTES):
             if number in _STOPS:
                 self._is_stopping = True
-                # systemd's SendSIGHUP= and shells send a SIGHUP beside the first signal.
+                # systemd's SendSIGHUP= and shells send a SIGHUP in addition to the first signal.
                 self._signals += number != signal.SIGHUP
                 self._number = number
         if self._signals > 1:
@@ -303,7 +303,9 @@ class Supervisor:
 
 @contextlib.contextmanager
 def _locked(directory: str) -> Iterator[None]:
-    """Create the directory if it is missing, and lock it; Refused if another cluster uses it."""
+    """Create the directory if it is missing, and lock it. Raises Refused if another cluster uses
+    it.
+    """
     try:
         os.makedirs(directory, exist_ok=True)
         descriptor = os.open(f"{directory}/.lock", os.O_RDWR | os.O_CREAT, 0o644)
@@ -326,7 +328,7 @@ def _locked(directory: str) -> Iterator[None]:
 
 
 def _tell(text: str) -> None:
-    """Print it at once; a reader that has gone is no reason to stop."""
+    """Print it at once; if its reader has closed standard output, go on without it."""
     try:
         answer(text)
         sys.stdout.flush()
@@ -343,7 +345,7 @@ OTHER_DATA = (
 
 
 def _why(server: Server) -> str:
-    """Its reasons, among its last words."""
+    """Return the reasons among the last lines of its log."""
     said = list(server.lines)
     for command in _REASONS:
         if reasons := [line.removeprefix(command) for line in said if line.startswith(command)]:

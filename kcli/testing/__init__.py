@@ -1,1 +1,3 @@
-"""Brokers for the tests of other projects: pytest's fixture, and the process that forks them."""
+"""Brokers for the tests of other projects: fixtures of pytest, and the process that forks the
+brokers.
+"""

@@ -4,15 +4,14 @@
         broker = nursery.start(directory, {"num.partitions": 3})
         broker.address
 
-Python and its imports are nine tenths of a broker's start.  The nursery is a process that has them
-behind it and waits; asked for a broker it forks, and the broker answers some 30 ms later.
+Python and its imports are nine tenths of a broker's start. The nursery is a process that has
+imported them and waits for requests; for each it forks a broker, which serves some 30 ms later.
 
-    tests          [kind, settings], the end of a pipe   >   nursery
-                   <   pid                                   fork: the broker, its output into the
-                                                             pipe
+    tests    [kind, settings], the end of a pipe   >   nursery
+                                            pid   <   forks the broker, whose output is the pipe
 
-It lives in a session of its own, so that Ctrl-C ends the tests first.  When the tests are gone,
-however they ended, so is its connection to them, and it takes its brokers along.
+It has a session of its own, so that Ctrl-C ends the tests first. When the process of the tests
+ends, in any way, its connection closes, and the nursery stops its brokers and ends.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ MAX_REQUEST_BYTES = 1 << 16
 
 
 class NurseryProcess:
-    """A server of a `Nursery`, one start after the other: what it says, and how it ends."""
+    """A server of a `Nursery`, over all its starts: its output, and its end."""
 
     def __init__(self, nursery: Nursery, kind: str) -> None:
         self.kind = kind
@@ -59,7 +58,7 @@ class NurseryProcess:
 
     @property
     def log(self) -> str:
-        """What it has logged, over all its starts."""
+        """Its log, over all its starts."""
         return "".join(self._lines)
 
     @property
@@ -84,14 +83,14 @@ class NurseryProcess:
         self._reader.start()
 
     def wait(self) -> None:
-        """Returns once it serves; RuntimeError with its log where it does not."""
+        """Return once it serves. Raises RuntimeError, with its log, if it does not."""
         self._told.wait(START_TIMEOUT_S)
         if not self._serves:
             self.end(signal.SIGKILL)
             raise RuntimeError(f"the {self.kind} did not start:\n{self.log}")
 
     def end(self, number: int) -> None:
-        """Send the signal, and return when it has ended: the pipe of its output closes with it."""
+        """Send the signal, and return once it has ended: the pipe of its output closes with it."""
         if self.pid is None or self._reader is None:
             return
         if self.runs:
@@ -118,7 +117,7 @@ class NurseryProcess:
 
 
 class KafkaBroker:
-    """A broker of a `Nursery`.  Its port is free at the first start and kept from then on."""
+    """A broker of a `Nursery`. Its port is a free one at the first start, and kept from then on."""
 
     def __init__(self, nursery: Nursery, directory: Path, settings: Mapping[str, Any]) -> None:
         self.directory = directory
@@ -141,7 +140,7 @@ class KafkaBroker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The address, by the name that clients have for it."""
+        """The address, under the name that clients use."""
         return self.address
 
     @property
@@ -159,11 +158,11 @@ class KafkaBroker:
 
     @property
     def log(self) -> str:
-        """What it has logged, over all its starts."""
+        """Its log, over all its starts."""
         return self._process.log
 
     def start(self) -> None:
-        """Returns once it serves; RuntimeError with its log where it does not."""
+        """Return once it serves. Raises RuntimeError, with its log, if it does not."""
         self.begin()
         self.wait()
 
@@ -172,17 +171,17 @@ class KafkaBroker:
         self._process.begin([f"{key}={value}" for key, value in self._settings.items()])
 
     def wait(self) -> None:
-        """Returns once it serves; RuntimeError with its log where it does not."""
+        """Return once it serves. Raises RuntimeError, with its log, if it does not."""
         self._process.wait()
         if self._settings["listeners"] == ANY_PORT:
             self._settings["listeners"] = f"PLAINTEXT://{self.address}"
 
     def stop(self) -> None:
-        """Stop it as an operator does: what is under way is answered, everything flushed."""
+        """Stop it cleanly: pending requests are answered, and everything is flushed."""
         self._process.end(STOP_SIGNAL)
 
     def kill(self) -> None:
-        """kill -9: nothing is flushed, nothing marked clean."""
+        """kill -9: nothing is flushed or marked clean."""
         self._process.end(signal.SIGKILL)
 
     def restart(self) -> None:
@@ -192,13 +191,13 @@ class KafkaBroker:
 
 
 class Nursery:
-    """The process that brokers are forked from.  It gets ready in the background once made."""
+    """The process that brokers are forked from. It starts in the background once created."""
 
     def __init__(self) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                # -P: a module of the project that is tested must not stand in for one of Python's.
+                # -P: a module of the tested project must not replace one of Python's.
                 [sys.executable, "-P", "-m", "kcli.testing.broker_nursery", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -213,13 +212,13 @@ class Nursery:
         self.close()
 
     def start(self, directory: Path, settings: Mapping[str, Any] | None = None) -> KafkaBroker:
-        """A broker with its data in `directory`, with these keys of server.properties."""
+        """Start a broker with its data in `directory`, with these keys of server.properties."""
         broker = KafkaBroker(self, directory, settings or {})
         broker.start()
         return broker
 
     def fork(self, kind: str, configuration: str | Sequence[str], output: int) -> int:
-        """The pid of a new server that writes its log to the descriptor `output`."""
+        """Return the pid of a new server that writes its log to the descriptor `output`."""
         try:
             asked = json.dumps([kind, configuration]).encode()
             socket.send_fds(self._control, [asked], [output])
@@ -241,7 +240,7 @@ class Nursery:
 
 
 def main(descriptor: int) -> None:
-    """The nursery itself, at its end of the connection."""
+    """Run the nursery itself, at its end of the connection."""
     importlib.import_module("kserver.process")
     gc.collect()
     gc.freeze()
@@ -254,13 +253,13 @@ def main(descriptor: int) -> None:
                 break
             kind, configuration = json.loads(asked)
             if kind == "zookeeper":
-                load_servers()  # what only a cluster needs
+                load_servers()  # only a cluster needs these
             servers = {pid: k for pid, k in servers.items() if not os.waitpid(pid, os.WNOHANG)[0]}
             pid = fork(f"k {kind}", partial(serve[kind], configuration), outputs[0])
             os.close(outputs[0])
             servers[pid] = kind
             control.send(str(pid).encode())
-    for kind in serve:  # brokers leave their ZooKeeper before it goes
+    for kind in serve:  # brokers stop before their ZooKeeper
         stopped = [pid for pid, one in servers.items() if one == kind]
         for pid in stopped:
             os.kill(pid, signal.SIGTERM)
@@ -269,7 +268,7 @@ def main(descriptor: int) -> None:
 
 
 def _text(value: Any) -> str:
-    """The text that server.properties has: true, not True."""
+    """Return the text for server.properties: true, not True."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -1,4 +1,6 @@
-"""A cluster for tests: a ZooKeeper and brokers of a nursery, killed and started one by one."""
+"""A cluster for tests: a ZooKeeper and brokers of a nursery, which can be killed and started one by
+one.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +21,16 @@ from kcli.testing.broker_nursery import STOP_SIGNAL, KafkaBroker, Nursery, Nurse
 from kserver.errors import KafkaError
 
 PATIENCE_S = 60
-"""How long a cluster may take to come to what is waited for."""
+"""Seconds that a cluster may take to reach an awaited state."""
 LOOK_AGAIN_S = 0.02
 
 T = TypeVar("T")
 
 
 class KafkaCluster:
-    """A ZooKeeper and brokers with the ids 1, 2 and so on.  Ports are free at the first start and
-    kept from then on, so that clients find a broker again that was killed or stopped."""
+    """A ZooKeeper and brokers with the ids 1, 2 and so on. Ports are free ones at the first start
+    and kept from then on, so that clients find a broker again after it was killed or stopped.
+    """
 
     def __init__(
         self, nursery: Nursery, directory: Path, count: int, settings: Mapping[str, Any]
@@ -38,7 +41,7 @@ class KafkaCluster:
         self._nursery = nursery
         self._zookeeper = NurseryProcess(nursery, "zookeeper")
         self.brokers: dict[int, KafkaBroker] = {}
-        """By id, those that do not run too."""
+        """By id, including those that do not run."""
 
     def __str__(self) -> str:
         return self.bootstrap_servers
@@ -49,7 +52,7 @@ class KafkaCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The addresses of all brokers, those that do not run too."""
+        """The addresses of all brokers, including those that do not run."""
         return ",".join(broker.address for broker in self.brokers.values())
 
     @property
@@ -69,12 +72,12 @@ class KafkaCluster:
 
     @property
     def logs(self) -> Mapping[str, str]:
-        """What each server has logged, by its name."""
+        """Each server's log, by its name."""
         named = {f"broker {id}": broker.log for id, broker in self.brokers.items()}
         return named | {"zookeeper": self._zookeeper.log}
 
     def open(self) -> None:
-        """Start all; returns once each broker knows all others."""
+        """Start all servers; return once each broker knows all others."""
         self._zookeeper.begin(zookeeper_properties(f"{self.directory}/zookeeper", f"{HOST}:0"))
         self._zookeeper.wait()
         for id in range(1, self._count + 1):
@@ -99,22 +102,25 @@ class KafkaCluster:
     # One broker
 
     def add(self) -> int:
-        """Start one broker more, which has nothing yet; returns its id, the next, once all that run
-        know it."""
+        """Start another broker, with no data yet; return its id, the next one, once all running
+        brokers know it.
+        """
         id = max(self.brokers) + 1
         self.brokers[id] = self._broker(id)
         self.start(id)
         return id
 
     def start(self, id: int) -> None:
-        """Start a broker that was killed or stopped, on its data and port; returns once all that
-        run know it."""
+        """Start a broker that was killed or stopped, on its data and port; return once all running
+        brokers know it.
+        """
         self.brokers[id].start()
         self._wait_complete()
 
     def stop(self, id: int) -> None:
-        """Stop it as an operator does: it hands over what it leads, answers what is under way, and
-        flushes everything."""
+        """Stop it cleanly: it hands over its leaderships, answers pending requests, and flushes
+        everything.
+        """
         self.brokers[id].stop()
 
     def kill(self, id: int) -> None:
@@ -129,10 +135,10 @@ class KafkaCluster:
     # What the cluster says
 
     def leader_of(self, topic: str, partition: int = 0) -> int:
-        """The running broker that leads it; after a leader was killed, its successor.
+        """Return the running broker that leads it; after a leader was killed, its successor.
 
-        Waits for one to lead, at most PATIENCE_S: then RuntimeError, also for a topic that is not
-        there.
+        Waits at most PATIENCE_S for a leader. Raises RuntimeError then, also if the topic does not
+        exist.
         """
 
         async def leader(admin: Admin) -> int | None:
@@ -142,7 +148,7 @@ class KafkaCluster:
         return self._wait(leader, f"no running broker leads {topic}-{partition}")
 
     def in_sync(self, topic: str, partition: int = 0) -> list[int]:
-        """The brokers whose replicas of it are in sync."""
+        """Return the brokers whose replicas of it are in sync."""
 
         async def isr(admin: Admin) -> list[int] | None:
             found = await _partition(admin, topic, partition)
@@ -151,7 +157,7 @@ class KafkaCluster:
         return self._wait(isr, f"there is no {topic}-{partition}")
 
     def wait_in_sync(self, topic: str) -> None:
-        """Returns once all replicas of all partitions of the topic are in sync."""
+        """Return once all replicas of all partitions of the topic are in sync."""
 
         async def whole(admin: Admin) -> bool:
             partitions = await _partitions(admin, topic)
@@ -170,11 +176,11 @@ class KafkaCluster:
         return self._wait(controller, "no running broker is the controller")
 
     def coordinator_of(self, group: str) -> int:
-        """The running broker that coordinates the group; waits for one."""
+        """Return the running broker that coordinates the group; waits for one."""
         return self._coordinator(group, CoordinatorType.GROUP)
 
     def transaction_coordinator_of(self, transactional_id: str) -> int:
-        """The running broker that coordinates the transactional id; waits for one."""
+        """Return the running broker that coordinates the transactional id; waits for one."""
         return self._coordinator(transactional_id, CoordinatorType.TRANSACTION)
 
     def _coordinator(self, key: str, kind: CoordinatorType) -> int:
@@ -192,7 +198,7 @@ class KafkaCluster:
         self._wait(complete, "the brokers do not know each other")
 
     def _wait(self, look: Callable[[Admin], Awaitable[T | None]], otherwise: str) -> T:
-        """What `look` finds, once it is neither false nor empty."""
+        """Return the result of `look`, once it is neither false nor empty."""
         servers = self.running_servers
         if not servers:
             raise RuntimeError("no broker of the cluster runs")
@@ -203,10 +209,10 @@ class KafkaCluster:
                 while not (found := await look(admin)):
                     if time.monotonic() > deadline:
                         raise RuntimeError(f"{otherwise}, after {PATIENCE_S} s: {self!r}")
-                    await asyncio.sleep(LOOK_AGAIN_S)  # it can only be asked
+                    await asyncio.sleep(LOOK_AGAIN_S)  # brokers do not report changes
                 return found
 
-        # A loop of its own: the test may run in one.
+        # In a loop of its own: the test may itself run in one.
         with ThreadPoolExecutor(1) as thread:
             return thread.submit(asyncio.run, wait()).result()
 
@@ -217,6 +223,6 @@ async def _partition(admin: Admin, topic: str, partition: int) -> PartitionDescr
 
 
 async def _partitions(admin: Admin, topic: str) -> Sequence[PartitionDescription]:
-    """None of a topic that is not known, or not yet."""
+    """Return the topic's partitions; none if it does not exist, or not yet."""
     found = (await admin.describe_topics([topic]))[topic]
     return () if isinstance(found, KafkaError) else found.partitions

@@ -8,16 +8,16 @@
         kafka_cluster.kill(kafka_cluster.leader_of("orders", 0))
         service.announce(Order(7))
 
-    kafka_broker            a broker of the test's own, its data in tmp_path; see KafkaBroker
-    kafka_broker_factory    starts brokers that last for the session
-    kafka_cluster           three brokers of the test's own, and their ZooKeeper; see KafkaCluster
-    kafka_cluster_factory   starts clusters that last for the session
+    kafka_broker            a broker for one test, its data in tmp_path; see KafkaBroker
+    kafka_broker_factory    starts brokers that run until the session ends
+    kafka_cluster           three brokers for one test, and their ZooKeeper; see KafkaCluster
+    kafka_cluster_factory   starts clusters that run until the session ends
     kafka_broker_settings   keys of server.properties for all of them; a project overrides it
     @pytest.mark.kafka_broker(settings={...})                 keys for one test, class or module
-    @pytest.mark.kafka_cluster(brokers=5, settings={...})     the same for a cluster, and its size
+    @pytest.mark.kafka_cluster(brokers=5, settings={...})     keys and size of a cluster
 
-It is loaded with every run of pytest where k is installed, so it imports nothing before a test asks
-for a broker.
+Every run of pytest loads the plugin if k is installed, so it imports nothing before a test needs a
+broker.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MARKERS = (
     "server.properties for all of them, over those of kafka_broker_settings",
 )
 BROKERS = 3
-"""Of a cluster, where nobody says how many."""
+"""Default size of a cluster."""
 
 _nursery: pytest.StashKey[Nursery] = pytest.StashKey()
 _broker: pytest.StashKey[KafkaBroker] = pytest.StashKey()
@@ -55,7 +55,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Where a broker will be wanted, begin with its imports while other tests run."""
+    """Start the imports of brokers while other tests run, if a test will need one."""
     wanted = (FIXTURES.intersection(getattr(item, "fixturenames", ())) for item in session.items)
     if not session.config.option.collectonly and any(wanted):
         _nursery_of(session.config)
@@ -71,7 +71,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pluggy.Result[pytest.TestReport], None]:
-    """A test that fails shows what its brokers have logged."""
+    """Add the logs of its brokers to the report of a failed test."""
     made = yield
     report = made.get_result()
     if report.failed and _broker in item.stash:
@@ -83,7 +83,7 @@ def pytest_runtest_makereport(
 
 @pytest.fixture(scope="session")
 def kafka_broker_settings() -> Mapping[str, Any]:
-    """Keys of server.properties for all brokers: none.  Override it in a conftest.py."""
+    """Keys of server.properties for all brokers: none. Override it in a conftest.py."""
     return {}
 
 
@@ -114,7 +114,8 @@ def kafka_cluster_factory(
     kafka_broker_settings: Mapping[str, Any],
 ) -> Iterator[Callable[..., KafkaCluster]]:
     """`kafka_cluster_factory(brokers=3, settings={...})` starts a cluster that runs until the
-    session ends."""
+    session ends.
+    """
     started: list[KafkaCluster] = []
 
     def start(brokers: int = BROKERS, settings: Mapping[str, Any] | None = None) -> KafkaCluster:
@@ -167,8 +168,9 @@ def kafka_cluster(
 
 
 def _marked(request: pytest.FixtureRequest, name: str, *parameters: str) -> dict[str, Any]:
-    """The arguments of the markers: the nearest comes first and has the last word, key by key in
-    the settings."""
+    """Return the arguments of the markers; the nearest takes precedence, key by key in the
+    settings.
+    """
     found: dict[str, Any] = {"settings": {}}
     for marker in reversed([*request.node.iter_markers(name)]):
         if strangers := marker.kwargs.keys() - {*parameters}:
