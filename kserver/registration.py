@@ -309,6 +309,8 @@ class Registration:
                 f"{where}: stop it, or choose another broker.id"
             ) from error
         stat = await until_connected(partial(self._zookeeper.exists, path, self._touched))
+        if stat is None:
+            self._due.set()  # another client may have deleted it: `run` registers again
         if stat is None or stat.ephemeral_owner != self._zookeeper.session_id:
             raise SessionExpired(path)
         self.epoch = stat.czxid

@@ -14,6 +14,7 @@ from kserver.log.manager import LogManager
 from kserver.model import Endpoint
 from kserver.registration import Registration, broker_id, cluster_id, note_directories
 from kserver.world import World
+from kserver.world.zookeeper import NO_SESSION, Delete
 from tests.support.clock import SimClock
 from tests.support.disk import SimDisk
 from tests.support.loop import simulate
@@ -201,6 +202,30 @@ async def test_a_registration_that_was_deleted_is_made_again_also_after_a_cut(en
         await other.delete(znodes.broker_path(1))
         await asyncio.sleep(1)
         assert (await other.exists(znodes.broker_path(1))).czxid == registered.epoch > epoch
+    running.cancel()
+
+
+@scenario
+async def test_a_registration_that_is_deleted_at_once_is_made_again(ensemble):
+    """That of a new session, and the next ones too, before the broker has looked at it."""
+    path, left = znodes.broker_path(1), 3
+    zookeeper, registered, running = await kept(ensemble)
+
+    def delete(event):
+        nonlocal left
+        if event.path == path and path in ensemble.tree.nodes and left:
+            left -= 1
+            ensemble.loop.call_soon(ensemble.apply, [Delete(path)], NO_SESSION)
+
+    ensemble.on_change = delete
+    other = await client_of(ensemble)
+    zookeeper.expire()
+    zookeeper.cut()
+    zookeeper.heal()
+    await asyncio.sleep(10)
+    assert left == 0
+    assert (await other.exists(path)).czxid == registered.epoch
+    assert registered.is_registered
     running.cancel()
 
 
