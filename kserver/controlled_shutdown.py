@@ -63,6 +63,7 @@ async def hand_over(
         config.controlled_shutdown_max_retries,
         config.controlled_shutdown_retry_backoff_ms / 1000,
     )
+    reason = f"it was not asked for: controlled.shutdown.max.retries is {tries}"
     for number in range(1, tries + 1):
         image = metadata.current
         # No other broker could take over.
@@ -79,9 +80,11 @@ async def hand_over(
             remaining = await ask()
         except (KafkaError, OSError) as error:
             log.info("controlled shutdown, attempt %d of %d failed: %s", number, tries, error)
+            reason = f"the controller could not be asked: {error}"
         else:
             if not remaining:
                 return True
+            reason = "no other replica can lead the remaining partitions"
             named = ", ".join(map(str, remaining[:NAMED]))
             more = f" and {len(remaining) - NAMED} more" if len(remaining) > NAMED else ""
             log.info(
@@ -95,7 +98,5 @@ async def hand_over(
         if number < tries:
             with contextlib.suppress(TimeoutError):
                 await metadata.wait_for(is_news, backoff_s)
-    log.warning(
-        "controlled shutdown incomplete: no other replica can lead the remaining partitions"
-    )
+    log.warning("controlled shutdown incomplete: %s", reason)
     return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import replace
 from uuid import UUID
 
@@ -110,6 +111,19 @@ def handed_over(*answers, news=None, ids=(1, 2, 3)):
 )
 def test_it_is_asked_again_as_often_as_configured(answers, expected):
     assert handed_over(*answers) == expected
+
+
+@pytest.mark.parametrize(
+    ("last", "reason"),
+    [
+        (LEFT, "no other replica can lead the remaining partitions"),
+        (OSError("refused"), "the controller could not be asked: refused"),
+    ],
+)
+def test_the_last_attempt_says_why_a_shutdown_is_incomplete(last, reason, caplog):
+    handed_over(OSError("unreachable"), LEFT, last)
+    (line,) = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+    assert line == f"controlled shutdown incomplete: {reason}"
 
 
 def test_it_is_asked_again_as_soon_as_there_is_news():
