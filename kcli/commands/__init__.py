@@ -1,1 +1,3 @@
-"""One file per script of Kafka's bin/: parse, call the client, print."""
+"""The commands: one file for each script in Kafka's bin/, which parses, calls the client, and
+prints.
+"""

@@ -1,4 +1,4 @@
-"""`k broker-api-versions`: which requests each broker answers, in which versions."""
+"""`k broker-api-versions`: the requests each broker supports, with their versions."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ MANUAL = Manual(
 )
 
 PATIENCE_MS = "5000"
-# Requests that brokers and controllers send each other; a client asks for none of them.
+# Requests that brokers and controllers send each other; no client sends them.
 NOT_FOR_CLIENTS = frozenset({4, 5, 6, 7, 52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 82})
-# What Kafka 4 took out of its protocol: brokers up to 3.9 in ZooKeeper mode still offer them.
+# Requests that Kafka 4 removed from its protocol; brokers up to 3.9 in ZooKeeper mode still offer
+# them.
 GONE = frozenset({4, 5, 6, 7})
 
 
@@ -70,7 +71,9 @@ VERSIONS = RowShape(
 
 
 class Api(NamedTuple):
-    """A request: what the broker offers of it, and what k makes of that (`status` of VERSIONS)."""
+    """A request: the versions that the broker offers, and the one that k uses (`status` of
+    VERSIONS).
+    """
 
     key: int
     name: str | None
@@ -134,7 +137,7 @@ async def _list_versions(given: SimpleNamespace, out: Rows) -> None:
 async def _brokers(
     given: SimpleNamespace,
 ) -> AsyncIterator[tuple[Node, Mapping[int, tuple[int, int]] | Exception]]:
-    """Each broker with what it offers, or why it does not say."""
+    """Yield each broker with its requests, or the error."""
     from kcli.client.admin import Admin
 
     limits = {"request_timeout_ms": PATIENCE_MS, "default_api_timeout_ms": PATIENCE_MS}
@@ -149,7 +152,7 @@ async def _brokers(
 
 
 def versions_lines(offered: Mapping[int, tuple[int, int]]) -> Iterator[str]:
-    """A line for each request that the broker offers or a client knows, by key."""
+    """Yield a line for each request that the broker offers or a client knows, by key."""
     for api in apis(offered):
         if api.offered is None:
             yield f"\t{api.name}({api.key}): UNSUPPORTED"
@@ -166,7 +169,7 @@ def versions_lines(offered: Mapping[int, tuple[int, int]]) -> Iterator[str]:
 
 
 def apis(offered: Mapping[int, tuple[int, int]]) -> Iterator[Api]:
-    """Each request that the broker offers or a client knows, by key."""
+    """Yield each request that the broker offers or a client knows, by key."""
     from kio.schema.index import api_key_map
 
     from kserver.wire import codec
@@ -185,7 +188,7 @@ def apis(offered: Mapping[int, tuple[int, int]]) -> Iterator[Api]:
 
 
 def _use(first: int, last: int, our_first: int, our_last: int) -> tuple[int | None, str]:
-    """The version to use, and the status."""
+    """Return the version to use, and the status."""
     if last < our_first:
         return None, "too-old"
     if first > our_last:

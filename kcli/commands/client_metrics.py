@@ -1,4 +1,4 @@
-"""`k client-metrics`: refused, with its reason and with where figures are found instead."""
+"""`k client-metrics`: refused, with its reason and with the place of the metrics instead."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""`k cluster`: the cluster's id, where its brokers are reached, taking a broker out of it, and
-restarting them one by one."""
+"""`k cluster`: the cluster's id, the addresses of its brokers, removing a broker, and restarting
+the brokers one by one.
+"""
 
 from __future__ import annotations
 
@@ -268,7 +269,9 @@ async def _show_endpoints(given: SimpleNamespace, out: Rows | None) -> int:
 
 
 def _columns(nodes: list[Node], states: dict[int, str] | None, kind: str) -> list[str]:
-    """Kafka's table: the columns of hosts and racks are as wide as the widest of them."""
+    """Return the lines of Kafka's table; the columns of hosts and racks are as wide as the widest
+    cell.
+    """
     host = max((len(node.host) for node in nodes), default=100)
     rack = max((len(node.rack) for node in nodes if node.rack), default=10)
 

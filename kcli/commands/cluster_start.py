@@ -141,9 +141,9 @@ def _run(given: SimpleNamespace, count: int, port: int, directory: str) -> int:
         refuse(problem)
     if (problem := _data_problem(directory)) is not None:
         refuse(problem)
-    # What is wrong with a key is told once, not by each broker.
+    # An invalid key is reported once, not by each broker.
     BrokerConfig.load(None, plan.broker(1, "127.0.0.1:0", "127.0.0.1:1"))
     complain(f"k cluster-start: data in {directory}{'' if given.data else ', removed at the end'}")
-    # A broker that fails by a bug says where: its log is read later, by someone else.
+    # A broker that fails by a bug logs the place: its log is read later.
     os.environ.setdefault("K_DEBUG", "1")
     return Supervisor(plan, restart=given.restart).run()

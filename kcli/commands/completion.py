@@ -1,4 +1,4 @@
-"""`k completion`: what makes a shell complete the words of `k`."""
+"""`k completion`: scripts with which a shell completes the words of `k`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from kcli.command import Manual, command
 from kcli.options import refuse
 from kcli.output import answer
 
-# Each calls `k __complete`, see kcli.shell.completion; what that says on standard error is for
-# nobody to read in the middle of a line.
+# Each calls `k __complete`, see kcli.shell.completion; its standard error would only garble the
+# line that is being typed.
 
 BASH = r"""# Completion of k for bash:  source <(k completion bash)
 _k() {

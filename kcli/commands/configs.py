@@ -1,4 +1,4 @@
-"""`k configs`: settings of topics, brokers and others, and quotas of clients, shown and changed."""
+"""`k configs`: describes and alters configurations, and quotas of clients."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ NAMED = {
     "client-metrics": "client-metrics",
     "group": "groups",
 }
-"""What stands for --entity-type and --entity-name, in Kafka's order."""
+"""Shorthands for --entity-type and --entity-name, in Kafka's order."""
 DEFAULTS = {
     "client-defaults": "clients",
     "user-defaults": "users",
     "broker-defaults": "brokers",
     "ip-defaults": "ips",
 }
-"""What stands for --entity-type and --entity-default."""
+"""Shorthands for --entity-type and --entity-default."""
 WITH_DEFAULT = ("users", "clients", "brokers", "ips")
 CHANGES = ("add-config", "add-config-file", "delete-config")
 OLD_FORMAT = "message.format.version"
@@ -203,8 +203,7 @@ def configs(given: SimpleNamespace) -> int:
 
 
 def _entities(given: SimpleNamespace) -> list[Entity]:
-    """The entities that are asked for, the first decides; UsageError, in Kafka's words, where none
-    can be meant."""
+    """Return the requested entities. Raises UsageError, in Kafka's words, if they are invalid."""
     short = [name for name in (*NAMED, *DEFAULTS) if is_given(given, name)]
     types = [*given.entity_type, *(NAMED.get(name) or DEFAULTS[name] for name in short)]
     names = [*given.entity_name, *(_word(given, name) for name in short)]
@@ -235,7 +234,7 @@ def _word(given: SimpleNamespace, option: str) -> str:
 
 
 def _check(given: SimpleNamespace, entities: Sequence[Entity]) -> None:
-    """The rules between options, in Kafka's order and words."""
+    """Check the rules between options, in Kafka's order and words."""
     if given.alter == given.describe:
         refuse("Command must include exactly one action: --describe, --alter")
     for name in CHANGES:
@@ -341,7 +340,7 @@ async def _describe(given: SimpleNamespace, entities: list[Entity], out: Rows | 
 
 
 async def _show_credentials(admin: Admin, entities: list[Entity]) -> None:
-    """Shows those of users, where neither clients nor defaults are asked about."""
+    """Print SCRAM credentials of users, unless clients or defaults are requested."""
     if [entity.type for entity in entities] != ["users"] or entities[0].name == "":
         return
     name = entities[0].name
@@ -356,7 +355,7 @@ async def _show_credentials(admin: Admin, entities: list[Entity]) -> None:
 
 
 async def _each(admin: Admin, entity: Entity) -> AsyncIterator[Entity]:
-    """The one that is named, or all of its type."""
+    """Yield the named entity, or all of its type."""
     from kcli.client.admin import ResourceType
 
     type, name = entity
@@ -376,7 +375,7 @@ async def _each(admin: Admin, entity: Entity) -> AsyncIterator[Entity]:
 
 
 async def _exists(admin: Admin, entity: Entity) -> bool:
-    """Whether the one that is named is there, as far as can be told without describing it."""
+    """Whether the named entity exists, as far as is known without describing it."""
     from kcli.client.admin import ResourceType
 
     type, name = entity
@@ -396,7 +395,7 @@ async def _nodes(admin: Admin) -> list[Node]:
 
 
 def _resource(entity: Entity) -> tuple[ConfigResource, ConfigSource | None]:
-    """The protocol's resource, and the source of what is set for it itself."""
+    """Return the protocol's resource, and the source of the entity's own values."""
     from kcli.client.admin import ConfigSource, ResourceType
 
     kinds: dict[str, tuple[ResourceType, ConfigSource | None]] = {
@@ -421,7 +420,7 @@ def _resource(entity: Entity) -> tuple[ConfigResource, ConfigSource | None]:
 async def _settings(
     admin: Admin, entity: Entity, everything: bool, *, documented: bool = False
 ) -> list[ConfigEntry]:
-    """By name; what is set for the entity itself, or everything."""
+    """Return the entity's own settings by name, or all settings."""
     resource, source = _resource(entity)
     found = await admin.describe_configs(
         [resource], include_synonyms=True, include_documentation=documented
@@ -484,7 +483,7 @@ async def _alter_settings(
     try:
         now = {entry.name: entry for entry in await _settings(admin, entity, everything=True)}
     except KafkaError:
-        now = {}  # the refusal of the change tells more
+        now = {}  # the error of the change is more precise
     own = {name for name, entry in now.items() if source is None or entry.source is source}
     unknown = [key for key in (*deleted, *added) if key not in own]
     if unknown and entity.type == "broker-loggers":
@@ -513,17 +512,17 @@ async def _alter_settings(
 
 
 async def _warn_of_unknown(admin: Admin, entity: Entity, keys: Iterable[str]) -> None:
-    """A broker keeps whatever it is told, for its plug-ins may know what it does not."""
+    """Warn of keys that the broker does not know; it keeps them, since a plug-in may know them."""
     from kcli.client.admin import ConfigType
 
     whose = entity.name or str((await _nodes(admin))[0].id)
     try:
         entries = await _settings(admin, Entity("brokers", whose), everything=True)
     except KafkaError:
-        return  # the refusal of the change tells more
+        return  # the error of the change is more precise
     known = {entry.name for entry in entries if entry.type is not ConfigType.UNKNOWN}
     for key in keys:
-        # Before 2.6 brokers tell no types.
+        # Brokers before 2.6 do not report types.
         if known and key not in known and not key.startswith("listener.name."):
             complain(
                 f"{key} is not a config that the broker knows; it is stored, and has no effect."

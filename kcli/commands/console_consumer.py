@@ -1,4 +1,4 @@
-"""`k console-consumer`: the records of topics on standard output."""
+"""`k console-consumer`: prints records of topics on standard output."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ENVELOPES = ("json", "jsonl", "msgpack")
 OUTPUT_FORMATS = (LINES, *ENVELOPES, *ENCODINGS)
 WAYS_TO_PRINT = ("output-format", "format", "formatter")
 KAFKAS_OFFSET = re.compile(r"earliest|latest|[0-9]+", re.IGNORECASE)
-"""Forms of --offset that Kafka's tool has, too; it needs --partition for them."""
+"""The forms of --offset of Kafka's tool, which requires --partition with them."""
 
 FORMATTING = "Format"
 CONSUMER = "Consumer"
@@ -338,7 +338,7 @@ def _through_zookeeper(
 
 
 def _wanted(given: SimpleNamespace, *, in_group: bool = False) -> ReadingOptions:
-    """Negative limits stand for none, as with Kafka's tool."""
+    """Return the options of reading; negative limits mean no limit, as in Kafka's tool."""
     exclude(given, "timeout-ms", ["idle-timeout"])
     patience_ms = given.timeout_ms
     if given.idle_timeout is not None:
@@ -364,7 +364,7 @@ def _wanted(given: SimpleNamespace, *, in_group: bool = False) -> ReadingOptions
 
 
 def _check(given: SimpleNamespace) -> None:
-    """The rules between options, in Kafka's order and words."""
+    """Check the rules between options, in Kafka's order and words."""
     if (given.topic is None) == (given.include is None):
         refuse("Exactly one of --include/--topic is required. ")
     if given.partition is not None and given.topic is None:
@@ -427,7 +427,7 @@ def _consumer_properties(given: SimpleNamespace) -> dict[str, str]:
     group = _group_of(given, file, key_values(given.command_property))
     properties = client_properties(given, client_id=CLIENT_ID)
     if group is None and given.zookeeper is None:
-        # It would be that of the group that Kafka's tool makes up.
+        # Auto commit would apply to the group that Kafka's tool generates.
         properties.pop("enable.auto.commit", None)
     elif group is not None:
         properties["group.id"] = group

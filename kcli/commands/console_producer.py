@@ -1,4 +1,4 @@
-"""`k console-producer`: standard input as records."""
+"""`k console-producer`: sends standard input as records."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ INPUT_FORMATS = (LINES, *ENVELOPES, *ENCODINGS)
 
 
 class RateType(click.ParamType):  # type: ignore[type-arg]
-    """Records a second: 1000, 1000/s, 90/m, 5/h."""
+    """Records per second: 1000, 1000/s, 90/m, 5/h."""
 
     name = "rate"
     seconds = {"": 1, "s": 1, "m": 60, "h": 3600}
@@ -123,7 +123,7 @@ MANUAL = Manual(
 )
 
 
-# Options that set one key of the producer each.
+# Options that each set one key of the producer.
 PRODUCER_OPTIONS = (
     (
         "--timeout",
@@ -268,7 +268,7 @@ def console_producer(given: SimpleNamespace) -> int:
 
 
 def _format(given: SimpleNamespace) -> Callable[[int], InputFormat]:
-    """What makes the reader of --input-format, once max.request.size is known."""
+    """Return a function that makes the reader of --input-format, once max.request.size is known."""
     name = given.input_format or LINES
     if name not in INPUT_FORMATS:
         refuse(f"'{name}' is not an input format; formats are {', '.join(INPUT_FORMATS)}")
@@ -309,7 +309,9 @@ def _reader_properties(given: SimpleNamespace) -> dict[str, str]:
 
 
 def _producer_properties(given: SimpleNamespace) -> dict[str, str]:
-    """What is given explicitly wins over --command-property, that over --command-config."""
+    """Return the producer's properties; options take precedence over --command-property, which
+    takes precedence over --command-config.
+    """
     properties = client_properties(
         given, linger_ms=LINGER_MS, batch_size=BATCH_BYTES, client_id=CLIENT_ID
     )

@@ -300,7 +300,7 @@ def _validated(pattern: str) -> int:
 
 
 def _check(given: SimpleNamespace) -> tuple[list[str], list[str]]:
-    """The states and types that --list is asked for."""
+    """Check the rules between options; return the states and types for --list."""
     for name, actions in (
         *((name, ("describe",)) for name in ("members", "offsets", "verbose", *LIVE)),
         ("state", ("describe", "list")),
@@ -355,7 +355,7 @@ def _check_action(given: SimpleNamespace, action: str) -> None:
 
 
 def _chosen(kind: str, text: str | None, known: tuple[str, ...]) -> list[str]:
-    """The words of a list, in any case, as Kafka writes them."""
+    """Parse a list of words in any case, into Kafka's spelling."""
     if not text:
         return []
     by_name = {name.lower(): name for name in known}

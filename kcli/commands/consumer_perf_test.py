@@ -1,4 +1,4 @@
-"""`k consumer-perf-test`: reads records, and says how fast that went."""
+"""`k consumer-perf-test`: reads records, and reports the throughput."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ def _window(
 
 
 def _warn(wanted: ConsumerPerfOptions, out: Rows | None) -> None:
-    """Kafka's tool has this among the answers."""
+    """Warn of too few records; like Kafka's tool on standard output."""
     why = (
         "Exiting before consuming the expected number of records: timeout "
         f"({wanted.patience_s * 1000:.0f} ms) exceeded. You can use the --timeout option to "
@@ -261,7 +261,7 @@ def _date(pattern: str, time_ms: int) -> str:
 
 
 def _check(given: SimpleNamespace) -> None:
-    """The rules between options, most in Kafka's words."""
+    """Check the rules between options, mostly in Kafka's words."""
     if given.num_records is None:
         refuse('Missing required argument "[num-records]"')
     if (given.topic is None) == (given.include is None):
@@ -278,8 +278,8 @@ def _check(given: SimpleNamespace) -> None:
 
 
 def _properties(given: SimpleNamespace) -> dict[str, str]:
-    """What is given explicitly wins over --command-property, that over --command-config, and that
-    over what this test takes for its defaults.
+    """Return the consumer's properties, in decreasing precedence: options, --command-property,
+    --command-config, the defaults of this test.
     """
     properties = client_properties(
         given,

@@ -143,7 +143,7 @@ async def _foretell(admin: Admin, offsets: Mapping[TopicPartition, Offset]) -> i
 async def _steps(
     admin: Admin, offsets: Mapping[TopicPartition, Offset]
 ) -> tuple[list[str], dict[TopicPartition, KafkaError]]:
-    """What deleting would do now, and what would be refused."""
+    """Return the steps of a deletion, and the errors it would have."""
     from kcli.client.offsets import EARLIEST, LATEST
     from kserver.errors import ErrorCode
 
@@ -167,7 +167,7 @@ async def _steps(
 
 
 def _offsets(document: Any, path: str) -> dict[TopicPartition, Offset]:
-    """What the file asks for, in its order; Refused where it is not as it should be."""
+    """Return the offsets in the file, in its order. Raises Refused if the file is invalid."""
     if not isinstance(document, dict) or "partitions" not in document:
         raise Refused("Missing partitions field")
     json_file.check_version(document, path)

@@ -1,4 +1,4 @@
-"""`k doctor`: one look at a cluster, what is wrong with it, and what to do."""
+"""`k doctor`: examines a cluster, and prints its problems with their remedies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kcli.doctor.snapshot import Snapshot
 
 WATCH_S = 6.0
-"""A consumer with Kafka's defaults commits every 5 s."""
+"""Longer than the 5 s between commits of a consumer with Kafka's defaults."""
 API_TIMEOUT_MS = 15_000
 INDENT = " " * 9
 

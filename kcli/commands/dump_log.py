@@ -1,4 +1,4 @@
-"""`k dump-log`: a broker's files, read without the broker."""
+"""`k dump-log`: prints a broker's files, without the broker."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ CLASSES: dict[str, Callable[[bytes], object]] = {
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 OFFSETS_END = "-offset-checkpoint"
 FAILURES = (OSError, Refused, KafkaError, ProtocolError, StorageError)
-"""What ends the reading of one file."""
+"""Errors that end the reading of one file."""
 PACKAGES = ("org.apache.kafka.tools.api.", "kafka.serializer.", "")
 
 MANUAL = Manual(
@@ -173,7 +173,7 @@ def dump_log(given: SimpleNamespace) -> int:
 
 
 class FileReading:
-    """How far the files are read: progress, and what an interrupted command says."""
+    """The progress of reading the files, and the notice of an interrupted command."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         self.sizes = {path: _size(path) for path in paths}
@@ -203,7 +203,7 @@ class FileReading:
 
 
 def _size(path: str) -> int:
-    """0 for what cannot be read, which is told when its turn comes."""
+    """Return the size; 0 if the file cannot be read, which is reported when it is opened."""
     try:
         return os.stat(path).st_size
     except OSError:
@@ -226,7 +226,7 @@ def _shape(paths: Sequence[str], deep: bool) -> RowShape:
 
 
 def _kind(path: str) -> str:
-    """The suffix of a file's name, or what stands for its name's end."""
+    """Return the suffix of a file's name, or the kind of a file without one."""
     name = os.path.basename(path)
     if "." in name:
         return name.rpartition(".")[2]
@@ -249,7 +249,7 @@ def _print_lines(
             for line in _lines(path, given, printing, problems, reading):
                 answer(line)
         except BrokenPipeError:
-            raise  # whoever read this has gone: no fault of the file
+            raise  # the reader of standard output has closed it: not an error of the file
         except FAILURES as error:
             complain(f"k dump-log: {path}: {getattr(error, 'strerror', None) or error}")
             status = FAILED
@@ -344,12 +344,12 @@ def _is_index(path: str) -> bool:
 
 
 def _is_quiet(path: str, given: SimpleNamespace) -> bool:
-    """Whether only what is wrong is shown."""
+    """Whether only problems are shown."""
     return bool(given.verify_index_only) and _is_index(path)
 
 
 def _check_sanity(path: str) -> None:
-    """Raises Refused for an index that a broker would build anew."""
+    """Raises Refused for an index that a broker would rebuild."""
     from kcli.segments import segment_files as files
 
     insane = files.insane_index if _kind(path) == "index" else files.insane_time_index
@@ -361,7 +361,7 @@ def _check_sanity(path: str) -> None:
 def _entries(
     path: str, given: SimpleNamespace, deep: bool, problems: Problems, reading: FileReading
 ) -> Iterator[Entry]:
-    """What stands in a file, the log beside it read for an index."""
+    """Yield the entries of a file; for an index, the log next to it is read too."""
     from kcli.segments import segment_files as files
 
     full = os.path.abspath(path)
@@ -404,7 +404,7 @@ def _log_heading(path: str, suffix: str) -> str:
 
 
 def _base_offset(path: str) -> int:
-    """The first offset of a file, which its name is."""
+    """Return the first offset of a file, which is its name."""
     return _number(os.path.basename(path).split(".")[0], path)
 
 

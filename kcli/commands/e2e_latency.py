@@ -1,4 +1,4 @@
-"""`k e2e-latency`: how long a record takes through the cluster and back."""
+"""`k e2e-latency`: measures the time of a record through the cluster and back."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def _print(total: Sum, out: Rows | None) -> None:
 
 
 def _take_words(given: SimpleNamespace) -> None:
-    """The older form: five or six words in place of options."""
+    """Convert the older form, five or six words, to options."""
     words = given.words
     if not words:
         return
@@ -201,7 +201,7 @@ def _take_words(given: SimpleNamespace) -> None:
 
 
 def _check(given: SimpleNamespace) -> None:
-    """The rules of options, in Kafka's words."""
+    """Check the options, in Kafka's words."""
     for name in ("topic", "num-records", "producer-acks", "record-size"):
         if getattr(given, attribute_of(name)) is None:
             refuse(f'Missing required argument "[{name}]"')
@@ -225,7 +225,9 @@ def _check(given: SimpleNamespace) -> None:
 def _configs(
     properties: Mapping[str, str], acks: str
 ) -> tuple[AdminConfig, ProducerConfig, ConsumerConfig]:
-    """Nothing waits for company on its way: neither the batch nor the fetch."""
+    """Return the configurations of the clients; neither batches nor fetches wait for more
+    records.
+    """
     from kcli.client.config import AdminConfig, ConsumerConfig, ProducerConfig
 
     admin = AdminConfig.of(properties)

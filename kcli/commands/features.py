@@ -1,4 +1,4 @@
-"""`k features`: which features the cluster has, and at which level they are."""
+"""`k features`: the cluster's features, and their levels."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ ACTIONS = {
     "version-mapping": ("release-version",),
     "feature-dependencies": ("feature",),
 }
-"""Which options each takes beside those of all."""
+"""The options of each action, in addition to those of all."""
 LEVELS = range(-(1 << 15), 1 << 15)
 
 
@@ -238,7 +238,7 @@ def _updates(given: SimpleNamespace, action: str, kind: UpgradeType) -> dict[str
         if given.metadata is not None or given.feature:
             raise Refused("Can not specify `release-version` with other feature flags.")
         levels = _levels(given.release_version)
-        # Nothing is upgraded to 0.
+        # A feature is never upgraded to level 0.
         return {
             name: FeatureUpdate(level, kind)
             for name, level in levels.items()
@@ -319,7 +319,9 @@ def _tell_dependencies(texts: list[str], out: Rows | None) -> None:
 
 
 def _needs(name: str, level: int) -> Mapping[str, int]:
-    """Refused for what is not known here: a broker does not tell what its features need."""
+    """Return the dependencies of a level, which brokers do not report. Raises Refused if it is
+    unknown here.
+    """
     if name == METADATA_VERSION:
         if level not in release_features.NAMES:
             raise Refused(f"Unknown metadata.version {level}")

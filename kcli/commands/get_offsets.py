@@ -1,4 +1,4 @@
-"""`k get-offsets`: where partitions begin and end, or which offset a time has."""
+"""`k get-offsets`: the first and last offsets of partitions, or the offset for a time."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def _numbers(text: str | None) -> Container[int]:
 
 
 def _rule(text: str) -> Rule:
-    """One rule of --topic-partitions."""
+    """Parse one rule of --topic-partitions."""
     match = RULE.fullmatch(text)
     if match is None:
         raise Refused(f"Invalid rule specification: {text}")

@@ -1,4 +1,4 @@
-"""`k groups`: list groups of all types."""
+"""`k groups`: lists groups of all types."""
 
 from __future__ import annotations
 

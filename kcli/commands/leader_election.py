@@ -1,4 +1,4 @@
-"""`k leader-election`: has leaders of partitions elected."""
+"""`k leader-election`: elects leaders of partitions."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ OUTCOMES = RowShape(
 
 
 class _Type(click.ParamType):  # type: ignore[type-arg]
-    """In any case."""
+    """An election type, in any case."""
 
     name = "election"
 
@@ -133,7 +133,7 @@ def leader_election(given: SimpleNamespace) -> int:
 
 
 def _check(given: SimpleNamespace) -> None:
-    """The rules between options, in Kafka's order and words."""
+    """Check the rules between options, in Kafka's order and words."""
     if given.election_type is None:
         refuse("Missing required option(s): election-type")
     if sum(is_given(given, name) for name in WHICH) != 1:
@@ -146,7 +146,7 @@ def _check(given: SimpleNamespace) -> None:
 
 
 def _wanted(given: SimpleNamespace) -> list[TopicPartition] | None:
-    """None for all."""
+    """Return the requested partitions; None for all."""
     if given.path_to_json_file is not None:
         return read_partitions(given.path_to_json_file, FILE)
     return None if given.topic is None else [TopicPartition(given.topic, given.partition)]

@@ -1,4 +1,4 @@
-"""`k log-dirs`: how large the replicas are in each log directory of each broker."""
+"""`k log-dirs`: sizes of replicas in each log directory of each broker."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ async def _describe(given: SimpleNamespace, out: Rows | None) -> int:
 
 
 async def _brokers(admin: Admin, given: SimpleNamespace) -> list[BrokerId]:
-    """Those of --broker-list, or all."""
+    """Return the brokers of --broker-list, or all."""
     there = [node.id for node in (await admin.describe_cluster()).brokers]
     asked = _words(given.broker_list)
     for word in asked:
@@ -151,7 +151,7 @@ def _kept(directories: list[LogDirDescription], topics: set[str]) -> list[LogDir
 
 
 def _as_kafka(found: dict[BrokerId, list[LogDirDescription]]) -> dict[str, Any]:
-    """In the order that the fields have in Kafka's tool."""
+    """Return the document with the fields in the order of Kafka's tool."""
     return {
         "brokers": [
             {

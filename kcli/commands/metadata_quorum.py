@@ -1,4 +1,4 @@
-"""`k metadata-quorum`: refused, with its reason and with where the controller is found instead."""
+"""`k metadata-quorum`: refused, with its reason and with another way to find the controller."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ MANUAL = Manual(
 
 
 class PerfTest(Command):
-    """Hands its words to the command that the first of them names."""
+    """A command that passes its words to the command that the first one names."""
 
     def make_context(
         self,

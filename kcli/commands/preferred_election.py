@@ -1,4 +1,4 @@
-"""`k preferred-election`: has preferred replicas lead, as Kafka 2.8 had it."""
+"""`k preferred-election`: elects preferred replicas as leaders, like the tool of Kafka 2.8."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def _leave_note(
                     client.get(znodes.PREFERRED_ELECTION)[0]
                 )
             except (NoNodeError, StorageError):
-                under_way = []  # it has just ended, or is not to be read
+                under_way = []  # it has just ended, or cannot be read
             raise Refused(
                 "Preferred replica leader election currently in progress for "
                 f"{_listed(under_way, ',')}. Aborting operation"
@@ -171,7 +171,7 @@ def _leave_note(
 
 
 def _partitions(client: KazooClient, topics: set[str] | None) -> set[TopicPartition]:
-    """Those that there are, of these topics or of all."""
+    """Return the partitions of these topics, or of all."""
     from kazoo.exceptions import NoNodeError
 
     from kserver import znodes

@@ -1,4 +1,4 @@
-"""`k producer-perf-test`: sends records of its own making, and says how fast that went."""
+"""`k producer-perf-test`: sends generated records, and reports the throughput."""
 
 from __future__ import annotations
 
@@ -286,7 +286,7 @@ def _print_sums(producing: Producing, out: Rows | None) -> None:
 
 
 def _check(given: SimpleNamespace) -> None:
-    """The rules between options, most in Kafka's words."""
+    """Check the rules between options, mostly in Kafka's words."""
     for name in ("topic", "num-records", "throughput"):
         if getattr(given, attribute_of(name)) is None:
             refuse(f'Missing required argument "[{name}]"')
@@ -308,7 +308,7 @@ def _check(given: SimpleNamespace) -> None:
 
 
 def _rate(text: str) -> float | None:
-    """Records a second, None without a limit."""
+    """Return the records per second, None without a limit."""
     try:
         rate = float(text)
     except ValueError:
@@ -321,7 +321,7 @@ def _rate(text: str) -> float | None:
 
 
 def _properties(given: SimpleNamespace) -> dict[str, str]:
-    """The words that follow an option's value are properties too."""
+    """Return the producer's properties; words after an option's value are properties too."""
     given.command_property = (*given.command_property, *given.properties)
     for pair in given.command_property:
         if pair.find("=") < 1:

@@ -67,11 +67,11 @@ TAKES: Mapping[str, Sequence[str]] = {
     "cancel": ("bootstrap-controller", "preserve-throttles", "timeout", "dry-run"),
     "list": ("bootstrap-controller", "output"),
 }
-"""What an action takes beside what it needs, and beside what all take."""
+"""The optional options of each action, in addition to those of all."""
 OPTIONAL = dict.fromkeys(name for names in (*NEEDS.values(), *TAKES.values()) for name in names)
 
 OF_PLANS = ("replication-factor", "topic", "batch", "journal")
-"""What only goes with --plan, --resume and --undo."""
+"""Options that require --plan, --resume or --undo."""
 
 MANUAL = Manual(
     kafka="kafka-reassign-partitions.sh",
@@ -337,7 +337,7 @@ async def _plan(given: SimpleNamespace, out: Rows | None) -> int:
 
 
 def _check_plan(given: SimpleNamespace) -> None:
-    """--plan, --resume or --undo, and what goes with it."""
+    """Check the options of --plan, --resume or --undo."""
     what = [name for name in ("plan", "resume", "undo") if is_given(given, name)]
     if len(what) != 1:
         refuse(" and ".join(f"--{name}" for name in what) + " cannot be used together")
@@ -358,7 +358,7 @@ def _check_plan(given: SimpleNamespace) -> None:
 
 
 def _check(given: SimpleNamespace) -> str:
-    """The action; the rules between options, in Kafka's order and words."""
+    """Check the rules between options, in Kafka's order and words; return the action."""
     chosen = [name for name in ACTIONS if getattr(given, name)]
     if len(chosen) != 1:
         refuse(

@@ -1,4 +1,4 @@
-"""`k replica-verification`: whether the replicas of partitions hold the same."""
+"""`k replica-verification`: compares the replicas of partitions."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 CLIENT_ID = "replica-verification"
 FETCH_BYTES, MAX_WAIT_MS, REPORT_EVERY_MS, LATEST = 1 << 20, 1000, 30_000, -1
 LEAST_ROUND_S = 0.01
-"""Where --max-wait-ms says less."""
+"""Minimum time of a round, if --max-wait-ms is lower."""
 ANSWER_MS = 30_000
-"""For an answer, beside what it may wait for records."""
+"""Time for a response, in addition to its wait for records."""
 
 Placed = Mapping[BrokerId, list[TopicPartition]]
 
@@ -192,7 +192,7 @@ async def _verify(given: SimpleNamespace) -> int:
 
 
 class _Verification:
-    """Rounds: every broker is asked, then what all have answered is compared."""
+    """Rounds of fetching from every broker and comparing the replicas."""
 
     def __init__(
         self,
@@ -209,7 +209,7 @@ class _Verification:
         self._least_round_s = max(self._fetches.max_wait_ms / 1000, LEAST_ROUND_S)
 
     async def run(self) -> int:
-        """Until offsets differ, or it is cancelled."""
+        """Run until offsets differ, or until it is cancelled."""
         loop = asyncio.get_running_loop()
         _say("verification process is started")
         reported_s = loop.time()
@@ -234,7 +234,7 @@ class _Verification:
                     f"among {len(before)} partitions"
                 )
             if before == self._comparison.offsets:
-                # Some replica is behind or not there: the others answer at once, every time.
+                # If a replica is behind or unreachable, the others respond at once in each round.
                 await asyncio.sleep(self._least_round_s - (loop.time() - began_s))
 
     async def _fetch(self) -> dict[TopicPartition, dict[BrokerId, Replica]]:
@@ -253,7 +253,7 @@ class _Verification:
 
 
 class _Fetches:
-    """What brokers answer; who does not, and what is refused, is told when it begins."""
+    """Fetches from brokers; an error is reported when it first occurs."""
 
     def __init__(self, admin: Admin, given: SimpleNamespace) -> None:
         self.max_wait_ms = MAX_WAIT_MS if given.max_wait_ms is None else given.max_wait_ms
@@ -270,7 +270,7 @@ class _Fetches:
             found = await self.ask(broker, offsets, self.max_wait_ms)
         except (OSError, KafkaError, ProtocolError) as error:
             self._tell(broker, None, reason(error))
-            # It may be elsewhere by now.
+            # Its address may have changed.
             with contextlib.suppress(OSError, KafkaError, ProtocolError):
                 await self._cluster.refresh(())
             return dict.fromkeys(offsets, NOTHING)
@@ -285,7 +285,9 @@ class _Fetches:
     async def ask(
         self, broker: BrokerId, offsets: Mapping[TopicPartition, Offset], max_wait_ms: int
     ) -> dict[TopicPartition, ReplicaFetch]:
-        """Raises OSError, KafkaError or ProtocolError where the broker does not answer."""
+        """Fetch replicas. Raises OSError, KafkaError or ProtocolError if the broker does not
+        respond.
+        """
         from kcli.client.replica_fetches import fetch_replicas
 
         return await fetch_replicas(
@@ -305,7 +307,7 @@ class _Fetches:
 
 
 async def _placed(admin: Admin, given: SimpleNamespace) -> dict[BrokerId, list[TopicPartition]]:
-    """The partitions of the topics that are asked for, by the broker that has a replica."""
+    """Return the partitions of the requested topics, by each broker with a replica."""
     includes = name_filter(given.topics_include if given.topics_include is not None else ".*")
     names = [topic.name for topic in await admin.list_topics() if includes(topic.name)]
     if not names:
@@ -322,7 +324,9 @@ async def _placed(admin: Admin, given: SimpleNamespace) -> dict[BrokerId, list[T
 
 
 async def _begins(admin: Admin, placed: Placed, spec: int) -> dict[TopicPartition, Offset]:
-    """The offset that `spec` stands for in each partition, or its end where no record is."""
+    """Return the offset that `spec` stands for in each partition, or its end if there is no such
+    record.
+    """
     partitions = sorted({one for of in placed.values() for one in of})
     found = await admin.list_offsets(dict.fromkeys(partitions, spec))
     offsets = {one: granted(found[one]).offset for one in partitions}
@@ -332,14 +336,16 @@ async def _begins(admin: Admin, placed: Placed, spec: int) -> dict[TopicPartitio
 
 
 def _say(text: str) -> None:
-    """With the local time, as Kafka's tool has it; at once, for it goes on for long."""
+    """Print a line with the local time, as Kafka's tool does; at once, since the command runs for
+    long.
+    """
     now_ms = time.time_ns() // 1_000_000
     date = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now_ms // 1000))
     answer(f"{date},{now_ms % 1000:03}: {text}")
     sys.stdout.flush()
 
 
-# Summed up
+# Checksums
 
 
 async def _sum_up(given: SimpleNamespace, out: Rows | None) -> int:
@@ -361,7 +367,9 @@ Refusals = dict[tuple[TopicPartition, BrokerId], Exception]
 async def _begun(
     fetches: _Fetches, placed: Placed, ends: Mapping[TopicPartition, Offset]
 ) -> tuple[Sums, Refusals]:
-    """For each replica the same start and end, which all replicas of its partition have."""
+    """Return a sum for each replica, with a start and end that all replicas of its partition
+    have.
+    """
     refused: Refusals = {}
     starts: dict[TopicPartition, list[Offset]] = defaultdict(list)
     known: dict[TopicPartition, list[Offset]] = defaultdict(list)
@@ -393,7 +401,7 @@ async def _read(
     sums: dict[TopicPartition, ReplicaSum],
     refused: Refusals,
 ) -> None:
-    """Read what a broker has, until each of its replicas is summed up or has refused."""
+    """Read a broker's replicas, until each is complete or has failed."""
     while left := {
         one: of for one, of in sums.items() if not of.is_done and (one, broker) not in refused
     }:
@@ -410,7 +418,7 @@ async def _read(
             except (KafkaError, ProtocolError) as error:
                 refused[partition, broker] = error
         if not any(one.records or one.error for one in found.values()):
-            return  # nothing is left between here and the end
+            return  # there is nothing between this offset and the end
 
 
 def _tell_sums(sums: Sums, refused: Refusals, out: Rows | None) -> int:

@@ -1,4 +1,4 @@
-"""`k scripts`: scripts with the names of Kafka's that run `k`, for what calls those."""
+"""`k scripts`: scripts with the names of Kafka's that run `k`, for programs that call those."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _install(directory: Path, given: SimpleNamespace) -> int:
         return DONE
     directory.mkdir(parents=True, exist_ok=True)
     for path, text in texts.items():
-        # Whole at any moment: somebody may be about to run it.
+        # Replaced atomically: another process may be about to run it.
         written = path.with_name(f".{path.name}.{os.getpid()}")
         try:
             written.write_text(text)
@@ -79,7 +79,7 @@ def _install(directory: Path, given: SimpleNamespace) -> int:
 
 
 def scripts_of(k: str) -> dict[str, str]:
-    """By name, as Kafka has it; `k` is the command that they run."""
+    """Return the scripts by Kafka's name; `k` is the command that they run."""
     from kcli.command_list import COMMANDS
 
     commands = [name for group in COMMANDS.values() for name in group]
@@ -92,7 +92,7 @@ def scripts_of(k: str) -> dict[str, str]:
 
 
 def _may_be_written(path: Path) -> bool:
-    """Whether nothing is there, or what `k scripts` wrote."""
+    """Whether no file exists there, or one that `k scripts` wrote."""
     if not os.path.lexists(path):
         return True
     if path.is_symlink() or not path.is_file():

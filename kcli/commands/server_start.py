@@ -1,4 +1,4 @@
-"""`k server-start`: a broker, in the foreground or the background."""
+"""`k server-start`: starts a broker, in the foreground or the background."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def server_start(given: SimpleNamespace) -> int:
     if len(given.properties) > 1:
         refuse(f"Found non argument parameters: {','.join(given.properties[1:])}")
     config = process.load(given.properties[0] if given.properties else None, given.override)
-    # A broker that fails by a bug says where: its log is read later, by someone else.
+    # A broker that fails by a bug logs the place: its log is read later.
     os.environ.setdefault("K_DEBUG", "1")
     if not given.daemon:
         discard_unwritable()

@@ -1,4 +1,4 @@
-"""`k server-stop`: a signal for the brokers of this machine."""
+"""`k server-stop`: sends a signal to the brokers of this machine."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ MANUAL = Manual(
 
 
 class Server(NamedTuple):
-    """A running server: its process, its command line after the command, where it runs."""
+    """A running server: its process, the words of its command line after the command, its
+    directory.
+    """
 
     pid: int
     words: list[str]
@@ -68,7 +70,9 @@ def server_stop(given: SimpleNamespace) -> int:
 
 
 def running(after: Callable[[list[str]], list[str] | None]) -> Iterator[Server]:
-    """The servers of this user; `after` finds what follows the command in a command line."""
+    """Yield the servers of this user; `after` returns the words after the command in a command
+    line.
+    """
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
@@ -85,7 +89,9 @@ def running(after: Callable[[list[str]], list[str] | None]) -> Iterator[Server]:
 
 
 def after_start(words: list[str]) -> list[str] | None:
-    """What follows `k server-start` or `python -m kserver` in a command line, if it is one."""
+    """Return the words after `k server-start` or `python -m kserver` in a command line, if it is
+    one.
+    """
     for at, (word, following) in enumerate(pairwise(words)):
         if (word, following) == ("-m", "kserver"):
             return words[at + 2 :]
@@ -104,7 +110,7 @@ def is_meant(server: Server, node_id: str | None, process_role: str | None) -> b
 
 
 def _settings(server: Server) -> dict[str, str]:
-    """What its file and its command line say."""
+    """Return the settings of its file and its command line."""
     overrides = []
     path = None
     words = iter(server.words)
@@ -124,7 +130,7 @@ def _settings(server: Server) -> dict[str, str]:
 
 
 def signal_named() -> int:
-    """What the environment says to send."""
+    """Return the signal that the environment specifies."""
     name = os.environ.get("SIGNAL") or "TERM"
     if name.isdigit():
         return int(name)

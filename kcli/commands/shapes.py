@@ -1,4 +1,4 @@
-"""`k shapes`: what the rows of -o hold, for people and for programs."""
+"""`k shapes`: the fields of the rows of -o, for people and for programs."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def shapes(given: SimpleNamespace) -> int:
 
 
 def declared() -> dict[str, tuple[str | None, RowShape]]:
-    """Every shape by its id, with the command that prints it."""
+    """Return every shape by its id, with the command that prints it."""
     found: dict[str, tuple[str | None, RowShape]] = {}
     commands = {name: command_named(name) for group in COMMANDS.values() for name in group}
     commands |= {f"spark-submit {name}": job_named(name) for name in JOBS}
@@ -90,7 +90,7 @@ def declared() -> dict[str, tuple[str | None, RowShape]]:
 
 
 def _text(name: str | None, shape: RowShape) -> str:
-    """A heading, and a line for each field."""
+    """Return a heading, and a line for each field."""
     names = max(len(field.name) for field in shape.fields)
     types = max(len(field.type) for field in shape.fields)
     lines = [f"{shape.id}, of {'k ' + name if name else 'every command'}: {shape.doc}"]

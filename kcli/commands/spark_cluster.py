@@ -1,4 +1,4 @@
-"""`k spark-cluster`: a master and workers of Spark on this machine."""
+"""`k spark-cluster`: starts a master and workers of Spark on this machine."""
 
 from __future__ import annotations
 

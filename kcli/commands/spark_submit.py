@@ -1,4 +1,4 @@
-"""`k spark-submit`: Spark's own spark-submit, with the PySpark of this environment."""
+"""`k spark-submit`: runs Spark's own spark-submit, with the PySpark of this environment."""
 
 from __future__ import annotations
 
@@ -72,7 +72,9 @@ MANUAL = Manual(
 
 
 class Submit(Command):
-    """Reads no options but its own; those of Spark, and what follows the application, stay."""
+    """A command that parses only its own options; those of Spark, and all words after the
+    application, are passed on.
+    """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         own = {name for param in self.params for name in param.opts if name.startswith("-")}
@@ -148,15 +150,17 @@ def spark_submit(given: SimpleNamespace) -> None:
     sys.stdout.flush()
     if submission.job is not None and submission.runs_driver_here:
         _append()
-        # Spark would end at once, under the job that is to end first; that has it heard again.
+        # Spark would end at once, before the job, which has to end first; the job handles the
+        # signal again.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # In our place: signals and the exit status are Spark's own.
+    # It replaces this process: signals and the exit status are Spark's own.
     os.execve(script, words, os.environ | added)
 
 
 def _append() -> None:
-    """A job opens the files that standard output and error go to anew: where it writes after what
-    is there, others who have them open must write after what it wrote."""
+    """Set O_APPEND on standard output and error. A job opens their files again and appends to them,
+    so other processes that have them open must append after its output.
+    """
     for number in (1, 2):
         with contextlib.suppress(OSError):
             if stat.S_ISREG(os.fstat(number).st_mode):
@@ -173,7 +177,7 @@ def _no_job(word: str) -> str:
 
 
 def _properties(submission: Submission, spark_home: str) -> dict[str, str]:
-    """The properties of the file that Spark reads before it looks at --conf."""
+    """Return the properties of the file that Spark reads before --conf."""
     own = submission.properties_file
     if own is not None and WITH_DEFAULTS not in submission.options:
         return read_properties(own)

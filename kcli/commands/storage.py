@@ -1,4 +1,4 @@
-"""`k storage`: rebuild a lost metadata store from the logs, give up records that are lost."""
+"""`k storage`: rebuilds a lost metadata store from the logs, and gives up lost records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`k top`: brokers, topics and groups as they are now, look after look."""
+"""`k top`: shows brokers, topics and groups as they are now, again and again."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EVERY_S = 2.0
 VIEWS = ("brokers", "topics", "groups")
 CLIENT_ID = "top"
 CONNECT_MS, REQUEST_MS = "2000", "5000"
-"""How long a silent broker is waited for before another one is asked."""
+"""Time limits for a broker, before another one is tried."""
 
 MANUAL = Manual(
     examples=(
@@ -210,7 +210,9 @@ async def _top(
 
 
 async def _looks(cluster: Cluster, wanted: Wanted, every_s: float) -> AsyncIterator[Seen]:
-    """For ever.  Raises where the first one fails; later a cluster may be away for a while."""
+    """Yield samples for ever. Raises an error if the first one fails; later the cluster may be
+    unreachable for a while.
+    """
     from kcli.reach import told
     from kcli.top.rates import History
     from kcli.top.snapshot import FAILURES, take
@@ -232,7 +234,9 @@ async def _looks(cluster: Cluster, wanted: Wanted, every_s: float) -> AsyncItera
 
 
 async def _shown(looks: AsyncIterator[Seen], show: Show, count: int | None, is_live: bool) -> int:
-    """Show so many; the first, whose rates are not known, only to who sees the next ones too."""
+    """Show `count` samples; the first, whose rates are unknown, only on a terminal that shows the
+    next ones too.
+    """
     first = await anext(looks)
     if is_live:
         show(first)

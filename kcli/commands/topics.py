@@ -1,4 +1,4 @@
-"""`k topics`: create, list, describe, grow and delete topics."""
+"""`k topics`: creates, lists, describes, alters and deletes topics."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 ACTIONS = ("list", "describe", "create", "alter", "delete")
 UNHEALTHY = ("under-replicated-partitions", "under-min-isr-partitions", "unavailable-partitions")
-"""What --check looks for where it is not told."""
+"""Default filters of --check."""
 MAX_REPLICATION_FACTOR = 0x7FFF
 PAGE_PARTITIONS = 2000
 COLLISION = (
@@ -307,14 +307,14 @@ async def _delete(admin: Admin, given: SimpleNamespace) -> None:
 
 
 def _size(created: CreatedTopic) -> str:
-    """Nothing where the broker does not tell."""
+    """Return "" if the broker does not report it."""
     if created.partitions < 0:
         return ""
     return f": partitions {created.partitions}, replication factor {created.replication_factor}"
 
 
 async def _describe(admin: Admin, given: SimpleNamespace, out: Rows | None) -> bool:
-    """Print, and return whether any partition was shown."""
+    """Print topics, and return whether any partition was shown."""
     found = False
     async for view in _views(admin, given):
         found = found or any(True for _ in view.partitions())
@@ -330,7 +330,7 @@ async def _describe(admin: Admin, given: SimpleNamespace, out: Rows | None) -> b
 
 
 async def _described(admin: Admin, given: SimpleNamespace) -> list[TopicDescription]:
-    """The topics that are asked for."""
+    """Return the requested topics."""
     id = None if given.topic_id is None else topic_id(given.topic_id)
     if id:
         listed = await admin.list_topics(include_internal=not given.exclude_internal)
@@ -386,7 +386,7 @@ def _topic_config(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def _assignments(text: str | None) -> list[list[int]]:
-    """`1:2,2:3` is the replicas of partition 0 and those of partition 1."""
+    """Parse `1:2,2:3`: the replicas of partition 0, then those of partition 1."""
     found: list[list[int]] = []
     for part in text.split(",") if text else ():
         replicas = [_broker_id(word.strip()) for word in part.split(":")]
@@ -410,7 +410,7 @@ def _broker_id(word: str) -> int:
 
 
 def _check(given: SimpleNamespace) -> None:
-    """The rules between options, in Kafka's order and words."""
+    """Check the rules between options, in Kafka's order and words."""
     chosen = [name for name in ACTIONS if getattr(given, name)]
     if len(chosen) != 1:
         refuse(

@@ -1,4 +1,4 @@
-"""`k transactions`: what producers have open, and ending what nobody else will."""
+"""`k transactions`: lists and describes transactions, and ends those that hang."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ MINUTE_MS = 60_000
 
 Row: TypeAlias = dict[str, Any]
 
-# Which options each action takes beside those of all; what stands first is needed.
+# Options of each action in addition to those of all; the first tuple are required ones.
 ACTIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "list": ((), ("duration-filter", "transactional-id-pattern", "state")),
     "describe": (("transactional-id",), ()),
@@ -321,7 +321,7 @@ def _cell(name: str, value: Any) -> str:
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Kafka's: each column as wide as its longest cell, and a tab after every cell."""
+    """Yield Kafka's table: each column as wide as its longest cell, and a tab after every cell."""
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
     for row in (heads, *rows):
         yield "".join(f"{cell:{width}}\t" for cell, width in zip(row, widths, strict=True))
@@ -401,7 +401,7 @@ async def _find_hanging(given: SimpleNamespace, admin: Admin) -> list[Row]:
 
 
 async def _partitions(given: SimpleNamespace, admin: Admin) -> list[TopicPartition]:
-    """Where to look."""
+    """Return the partitions to search."""
     if given.partition is not None:
         return [TopicPartition(given.topic, given.partition)]
     if given.topic is None:
@@ -446,8 +446,8 @@ async def _open_transaction(given: SimpleNamespace, admin: Admin) -> OpenTransac
 
     partition = TopicPartition(given.topic, given.partition)
     if given.start_offset is None:
-        # Of one that hangs since its producer's first transaction nobody knows the epoch: 0 is
-        # that of no later coordinator.
+        # The epoch of a transaction that hangs since its producer's first one is unknown: 0 is
+        # lower than that of any later coordinator.
         epoch = max(0, given.coordinator_epoch)
         return OpenTransaction(partition, given.producer_id, given.producer_epoch, epoch)
     with _failing(f"Failed to validate producer state for partition {partition}"):
@@ -479,7 +479,9 @@ async def _terminate(given: SimpleNamespace) -> int:
 
 @contextmanager
 def _failing(what: str) -> Iterator[None]:
-    """Tell what failed before why; a cluster that does not answer is told as everywhere."""
+    """Raise errors with the failed step before the reason; a cluster that does not respond is
+    reported as in other commands.
+    """
     try:
         yield
     except EXPECTED as error:

@@ -1,4 +1,4 @@
-"""`k verifiable-consumer`: a group's member that tells all that happens to it."""
+"""`k verifiable-consumer`: a group member that prints its events."""
 
 from __future__ import annotations
 
@@ -181,12 +181,12 @@ class VerifiableConsumer(RebalanceListener):
         self._left = None if limit is None or limit < 0 else limit
 
     async def all(self) -> None:
-        """Raises what poll raises."""
+        """Raises the errors of poll."""
         from kcli.client.consumer import Consumer
 
         was_started = was_stopped = False
         try:
-            # The context manager closes to the end, also when standard output is closed meanwhile.
+            # The context manager completes the close, even if standard output is closed meanwhile.
             async with Consumer(self._config) as consumer:
                 was_started = True
                 try:
@@ -199,7 +199,7 @@ class VerifiableConsumer(RebalanceListener):
             if was_started:
                 _tell("shutdown_complete")
                 if not was_stopped:
-                    # Apache's tool says so while its process ends, whatever the reason.
+                    # Apache's tool prints this while its process ends, for any reason.
                     _tell("shutdown_requested")
 
     async def _read(self, consumer: Consumer) -> None:
@@ -212,7 +212,7 @@ class VerifiableConsumer(RebalanceListener):
             try:
                 offsets = self._taken(records)
             finally:
-                # What was not told of is not to be committed when the consumer closes.
+                # Records that were not reported must not be committed when the consumer closes.
                 await _go_back(consumer, records, offsets)
             if not self._given.enable_autocommit:
                 await self._commit(consumer, offsets)
@@ -224,7 +224,7 @@ class VerifiableConsumer(RebalanceListener):
         _tell("partitions_revoked", partitions=list(map(_partition, partitions)))
 
     def _taken(self, records: Sequence[ConsumerRecord]) -> dict[TopicPartition, Offset]:
-        """Tell of them, but no more than were asked for; the offsets after them."""
+        """Report the records, but no more than requested; return the offsets after them."""
         by_partition: dict[TopicPartition, list[ConsumerRecord]] = {}
         for record in records:
             partition = TopicPartition(record.topic, record.partition)
@@ -259,7 +259,7 @@ class VerifiableConsumer(RebalanceListener):
             )
 
     async def _commit(self, consumer: Consumer, offsets: Mapping[TopicPartition, Offset]) -> None:
-        """Also when the command is to end: what was told of is committed."""
+        """Commit, even if the command is being cancelled: reported records are committed."""
         committing = asyncio.ensure_future(self._committed(consumer, offsets))
         try:
             await asyncio.shield(committing)

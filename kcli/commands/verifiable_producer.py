@@ -1,4 +1,4 @@
-"""`k verifiable-producer`: sends numbers, and says of each what became of it."""
+"""`k verifiable-producer`: sends numbers, and reports the result of each."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ MANUAL = Manual(
 
 ACKS = ("-1", "0", "1")
 NO_TIME = -1
-# So that answers are taken while records are sent as fast as they go.
+# So that responses are handled while records are sent at full speed.
 AT_ONCE = 100
 
 
@@ -129,7 +129,7 @@ class VerifiableProducer:
         self._started_ms = _now_ms()
         self._flushing = False
         self._failed: OSError | None = None
-        """Why nothing can be told any more."""
+        """Why no event can be printed any more."""
 
     async def all(self) -> None:
         from kcli.client.producer import Producer
@@ -224,7 +224,9 @@ class VerifiableProducer:
         sys.stdout.flush()
 
     def _tell(self, name: str, **values: Any) -> None:
-        """In the producer's own loop, which an error must not reach: it ends the run."""
+        """Print an event in the producer's own loop, which must not get an error: it ends the
+        run.
+        """
         event = {"timestamp": _now_ms(), "name": name} | values
         try:
             answer(json.dumps(event, separators=(",", ":"), ensure_ascii=False))
@@ -243,7 +245,7 @@ class VerifiableProducer:
 
 
 def _exception(error: Exception) -> str:
-    """The exception that Kafka's client would have raised."""
+    """Return the name of the exception that Kafka's client would have raised."""
     from kcli.client.errors import TimedOut
 
     if isinstance(error, KafkaError):

@@ -1,4 +1,6 @@
-"""`k zookeeper-server-start`: a ZooKeeper of one machine, in the foreground or the background."""
+"""`k zookeeper-server-start`: starts a ZooKeeper on one machine, in the foreground or the
+background.
+"""
 
 from __future__ import annotations
 

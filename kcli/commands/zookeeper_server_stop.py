@@ -1,4 +1,4 @@
-"""`k zookeeper-server-stop`: a signal for the ZooKeepers of this machine."""
+"""`k zookeeper-server-stop`: sends a signal to the ZooKeepers of this machine."""
 
 from __future__ import annotations
 
@@ -46,8 +46,9 @@ def zookeeper_server_stop(_given: SimpleNamespace) -> int:
 
 
 def after_start(words: list[str]) -> list[str] | None:
-    """What follows `k zookeeper-server-start`, or the class of Apache's server, in a command line,
-    if it is one."""
+    """Return the words after `k zookeeper-server-start`, or after the class of Apache's server, in
+    a command line, if it is one.
+    """
     for at, (word, following) in enumerate(pairwise(words)):
         if os.path.basename(word) == "k" and following == START:
             return words[at + 2 :]

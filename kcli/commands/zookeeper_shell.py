@@ -46,7 +46,9 @@ USAGE = "USAGE: k zookeeper-shell zookeeper_host:port[/path] [-zk-tls-config-fil
 
 
 class Shell(Command):
-    """Options come before the command of the shell; what follows that is its own."""
+    """A command whose options precede the shell's command; the words after that are the shell's
+    own.
+    """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         with_value = {name for one in self.options() if not one.is_flag for name in one.opts}
@@ -116,7 +118,7 @@ def zookeeper_shell(given: SimpleNamespace) -> int:
 
 
 def _converse(shell: ZooKeeperShell) -> None:
-    """Until quit, or the end of standard input."""
+    """Run lines until quit, or until the end of standard input."""
     if not sys.stdin.isatty():
         if isinstance(sys.stdin, io.TextIOWrapper):
             sys.stdin.reconfigure(errors="surrogateescape")

@@ -298,7 +298,7 @@ def clocks(seen: Snapshot) -> Iterator[Finding]:
 
 
 def groups(seen: Snapshot) -> Iterator[Finding]:
-    """Yield groups whose members make no progress."""
+    """Yield groups that stay in a rebalance, or whose members make no progress."""
     for name, group in sorted(seen.groups.items()):
         if group.state in REBALANCING and group.later_state in REBALANCING:
             yield Finding(

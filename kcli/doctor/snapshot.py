@@ -56,7 +56,7 @@ class Snapshot:
     now_ms: int
     brokers: Mapping[BrokerId, Node]
     bootstrap: Mapping[str, str] = field(default_factory=dict)
-    """Why nothing listens at an address of --bootstrap-server."""
+    """Why an address of --bootstrap-server cannot be reached."""
     unreachable: Mapping[BrokerId, str] = field(default_factory=dict)
     """Why no broker responds at the address that a broker advertises."""
     api_versions: Mapping[BrokerId, Mapping[int, tuple[int, int]]] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class Snapshot:
     groups: Mapping[str, GroupProgress] = field(default_factory=dict)
     transactions: tuple[OpenTransaction, ...] = ()
     not_told: list[str] = field(default_factory=list)
-    """What the cluster refused to report, and why."""
+    """Requests that the cluster refused, each with the reason."""
 
 
 async def take(admin: Admin, bootstrap: Sequence[str], now_ms: int, watch_s: float) -> Snapshot:

@@ -36,7 +36,7 @@ STOP_TIMEOUT_S = 30
 """Seconds for one server to stop; then it is killed."""
 LOOK_AGAIN_S = 0.02
 STEADY_S = 10
-"""A server that ran as long as this is started again after the shortest pause."""
+"""A server that ran as long as this has the shortest pause again, after its next death."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0
 """Seconds between a death and the next start, doubled with each early death."""
 LAST_LINES = 20
@@ -182,7 +182,7 @@ class Supervisor:
         self._selector.register(server.output, selectors.EVENT_READ, partial(self._read, server))
         self._selector.register(server.pidfd, selectors.EVENT_READ, partial(self._end, server))
 
-    # What happens to them
+    # Output and ends of servers
 
     def _read(self, server: Server) -> bool:
         """Print the lines the server has written; return False at the end of its output."""
@@ -276,7 +276,7 @@ class Supervisor:
         if self._signals > 1:
             raise StoppedAtOnce
 
-    # What is checked before
+    # Checks before the start
 
     def _check_ports(self) -> None:
         for server in self._brokers.values():

@@ -216,7 +216,7 @@ class RowProducer:
             found[anywhere] = np.array(chosen)[batch]
         return found
 
-    # What cannot be written
+    # Rows that cannot be written
 
     async def _limits_of(self, producer: Producer, topic: str) -> TopicLimits | str:
         if topic not in self._limits:

@@ -132,7 +132,7 @@ class KafkaCluster:
         self.stop(id)
         self.start(id)
 
-    # What the cluster says
+    # The state of the cluster
 
     def leader_of(self, topic: str, partition: int = 0) -> int:
         """Return the running broker that leads it; after a leader was killed, its successor.
