@@ -90,6 +90,7 @@ async def of_coordinators(
                 error = KafkaError(ErrorCode.coordinator_not_available, error.message)
             answer = dict.fromkeys(of, error)
         except OSError:
+            # Another broker may have become the coordinator.
             for key in of:
                 del nodes[key]
             raise

@@ -51,6 +51,7 @@ async def elect(
             new.topic_partitions(topic=topic, partitions=tuple(numbers))
             for topic, numbers in by_topic.items()
         ]
+        # The controller waits for new leaders as long as the caller does.
         left_s = max(deadline - asyncio.get_running_loop().time(), 0)
         answer = await peer.call(
             new(
@@ -66,6 +67,7 @@ async def elect(
         for topic in answer.replica_election_results:
             for result in topic.partition_result:
                 refused = refusal_of(result)
+                # Only these are requested from the next controller; other results are final.
                 if refused is not None and refused.code is ErrorCode.not_controller:
                     again = refused
                 else:

@@ -248,6 +248,7 @@ class Groups:
             if isinstance(description, KafkaError):
                 raise description
             members = [
+                # A static member keeps its instance id, but not its member id, when it rejoins.
                 MemberToRemove(instance_id=member.instance_id)
                 if member.instance_id is not None
                 else MemberToRemove(member.id)

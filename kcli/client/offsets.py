@@ -101,6 +101,7 @@ async def of_leaders(
     stale = {partition.topic for partition in specs}
 
     async def attempt() -> None:
+        # Earlier results are kept: a retry concerns only the other partitions.
         pending = {p: spec for p, spec in specs.items() if p not in found}
         refused = await cluster.refresh(sorted(stale & {p.topic for p in pending}))
         stale.clear()
@@ -167,6 +168,7 @@ async def list_at(
     found: dict[TopicPartition, ListedOffset | KafkaError] = {}
     topics: dict[str, list[object]] = defaultdict(list)
     for partition, spec in specs.items():
+        # An older broker does not know this special timestamp.
         if version < _SINCE.get(spec, 0):
             found[partition] = KafkaError(
                 ErrorCode.unsupported_version, f"{peer} cannot tell the offset for {spec}"

@@ -54,6 +54,7 @@ async def fetch_replicas(
     request.
     """
     peer = await cluster.peer(broker, line="replicas", answer_ms=answer_ms)
+    # A request has either ids or names, so with one id missing it has names.
     ids = {name: cluster.topics[name].id for name in {p.topic for p in offsets}}
     by_name = any(id is None for id in ids.values())
     version = peer.version(FETCH, FETCH_BY_TOPIC_ID - 1 if by_name else 1 << 15)
@@ -72,6 +73,7 @@ async def fetch_replicas(
                 partition_max_bytes=partition_bytes,
             )
         )
+    # A debugging consumer may fetch from followers too.
     who: dict[str, Any] = {"replica_id": DEBUGGING_CONSUMER}
     if version >= FIRST_WITH_REPLICA_STATE:
         state = new.replica_state(replica_id=DEBUGGING_CONSUMER, replica_epoch=-1)

@@ -339,6 +339,7 @@ class TransactionManager:
     ) -> None:
         core = self.core
         core.expect_open("send_offsets_to_transaction")
+        # If it is implicit, the commit itself adds the group to the transaction.
         if not core.implicit:
             await self._ask(
                 ADD_OFFSETS_TO_TXN,
@@ -373,6 +374,7 @@ class TransactionManager:
                 for topic in answer.topics
                 for p in topic.partitions
             ]
+            # A retry commits only the offsets that failed.
             for partition, code in told:
                 if code is ErrorCode.none:
                     offsets.pop(partition, None)
