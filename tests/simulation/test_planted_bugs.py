@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 import kserver.controller.context
-import kserver.controller.reassignment
 import kserver.group.classic
 import kserver.log.retention
 import kserver.metadata
@@ -24,8 +23,11 @@ import kserver.replica.partition
 import kserver.txn.shard
 from kcli.client.cluster import Cluster, TopicMetadata
 from kcli.client.completed_fetch import CompletedFetch, FetchedBatch
-from kserver.controller import election
+from kserver import znodes
+from kserver.controller import election, reassignment
 from kserver.controller.context import LiveBroker, Returned
+from kserver.controller.partitions import state_of, with_state
+from kserver.controller.request_batch import RequestBatch
 from kserver.errors import KafkaError
 from kserver.group.group import ClassicGroup
 from kserver.group.offsets import Offsets
@@ -33,14 +35,15 @@ from kserver.log.log import Log
 from kserver.log.manager import LogManager
 from kserver.log.producer_state import ProducerStateManager
 from kserver.log.record_filter import KeyMap
-from kserver.model import NO_PRODUCER_ID
+from kserver.metadata import PartitionInfo
+from kserver.model import NO_PRODUCER_ID, LeaderAndIsr
 from kserver.replica.isr import Leader
 from kserver.replica.partition import Partition
 from kserver.replica.purgatory import Purgatory
 from kserver.txn.markers import Marker, MarkerLog
 from tests.support.checks import CHECKS, Anomalies
 from tests.support.loop import simulate
-from tests.support.swarm import swarm
+from tests.support.swarm import MEDDLER, swarm
 
 SEEDS = 40
 
@@ -54,6 +57,12 @@ class Planted:
     workload: str = "idempotent append"
     faults: Sequence[str] = ("kill",)
     has_long_one: bool = False
+    is_meddled: bool = False
+    """Whether an administrator reassigns partitions meanwhile."""
+
+    @property
+    def workloads(self) -> list[str]:
+        return [self.workload, MEDDLER] if self.is_meddled else [self.workload]
 
 
 synced = kserver.group.classic._synced
@@ -64,6 +73,8 @@ expired = kserver.log.retention.expired
 append_marker, fetched, run_logs = MarkerLog._append, Leader.fetched, LogManager.run
 updated_partitions = kserver.metadata._updated_partitions
 check, led = ProducerStateManager.check, election._led
+decode_topic, stops = znodes.decode_topic, RequestBatch.stops
+begun, checked = reassignment.begun, reassignment.checked
 
 
 def answers_wrong_offsets(self: Partition, *given: Any, **named: Any) -> Any:
@@ -203,6 +214,42 @@ def never(*_: Any, **__: Any) -> None:
     return None
 
 
+def forgets_the_removed(name: str, data: bytes) -> znodes.TopicAssignment:
+    return replace(decode_topic(name, data), removing={})
+
+
+def done_at_once(
+    partition: PartitionInfo, online: Any, epoch: int
+) -> tuple[PartitionInfo, LeaderAndIsr]:
+    """Led by a replica that may not be in sync."""
+    target = reassignment.target(partition)
+    state = state_of(partition, epoch)
+    state = replace(
+        state,
+        leader=target[0],
+        isr=target,
+        leader_epoch=state.leader_epoch + 1,
+        partition_epoch=state.partition_epoch + 1,
+    )
+    placed = replace(partition, replicas=target, adding=(), removing=())
+    return with_state(placed, state), state
+
+
+def stops_none(self: RequestBatch, *given: Any, delete: bool = False) -> None:
+    if not delete:
+        stops(self, *given)
+
+
+def cancels_nothing(partition: PartitionInfo, wanted: Any, *given: Any, **named: Any) -> Any:
+    return checked(partition, partition.replicas if wanted is None else wanted, *given, **named)
+
+
+def begun_in_the_same_epoch(partition: PartitionInfo, *given: Any) -> Any:
+    placed, state = begun(partition, *given)
+    state = replace(state, leader_epoch=max(partition.leader_epoch, 0))
+    return with_state(placed, state), state
+
+
 IN_CONTEXT = kserver.controller.context
 STABLE = property(lambda self: self.high_watermark)
 END = property(lambda self: self.log_end_offset)
@@ -240,6 +287,12 @@ PLANTED: Mapping[str, Planted] = {
     "context-equals-znodes": Planted(
         "brokers ignore changes of the ISR",
         [(kserver.metadata, "_updated_partitions", keeps_the_isr)],
+    ),
+    "placed-as-asked": Planted(
+        "a controller that takes over forgets the replicas to remove",
+        [(znodes, "decode_topic", forgets_the_removed)],
+        faults=("kill", "stop"),
+        is_meddled=True,
     ),
     "ownerless-task": Planted(
         "a task is started and never awaited",
@@ -371,7 +424,7 @@ JUDGED: Mapping[str, tuple[str, Planted]] = {
         "churned-",
         Planted(
             "a move ends where it began",
-            [(kserver.controller.reassignment, "target", kserver.controller.reassignment.origin)],
+            [(reassignment, "target", reassignment.origin)],
             "churn",
         ),
     ),
@@ -385,6 +438,22 @@ def test_a_planted_bug_is_found_by_the_workload_that_looks_for_it(name: str) -> 
     assert any(said in text for found in runs(planted) for text in found)
 
 
+REASSIGNED: Mapping[str, Planted] = {
+    what: Planted(what, [(owner, decision, wrong)], is_meddled=True)
+    for what, owner, decision, wrong in [
+        ("a reassignment ends before all are in sync", reassignment, "done", done_at_once),
+        ("removed replicas are not stopped", RequestBatch, "stops", stops_none),
+        ("a cancelled one keeps the added replicas", reassignment, "checked", cancels_nothing),
+        ("a reassignment begins no epoch", reassignment, "begun", begun_in_the_same_epoch),
+    ]
+}
+
+
+@pytest.mark.parametrize("what", REASSIGNED)
+def test_a_planted_bug_of_reassignments_is_found(what: str) -> None:
+    assert any(runs(REASSIGNED[what]))
+
+
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_bug_is_found_by_its_check(name: str) -> None:
     assert any(name in found for found in runs(PLANTED[name]))
@@ -394,7 +463,7 @@ def runs(planted: Planted, seeds: int = SEEDS) -> Iterator[frozenset[str]]:
     """The checks that found something, or what a workload says that does not hold, seed by seed."""
     run = partial(
         swarm,
-        workloads=[planted.workload],
+        workloads=planted.workloads,
         faults=planted.faults,
         with_a_long_one=planted.has_long_one,
     )

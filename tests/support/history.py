@@ -299,6 +299,25 @@ class Differs(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Targeted(Event):
+    """The replicas that a partition was created with, or that a reassignment names."""
+
+    partition: Partition
+    replicas: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Placed(Event):
+    """The replicas of a partition at rest, and the brokers that host it."""
+
+    partition: Partition
+    replicas: tuple[int, ...]
+    hosts: frozenset[int]
+    is_moving: bool
+    """Whether a reassignment is still in progress."""
+
+
+@dataclass(frozen=True, slots=True)
 class Orphaned(Event):
     """A task of a broker that goes on though the broker was stopped."""
 

@@ -36,8 +36,10 @@ from tests.support.history import (
     Leads,
     Led,
     Orphaned,
+    Placed,
     Recovered,
     Struck,
+    Targeted,
 )
 from tests.support.loop import SimLoop
 from tests.support.scene import Scene
@@ -170,6 +172,8 @@ class Swarm(Scene):
                     raise outcome
         for topic in self.topics:
             await self.cluster.until_in_sync(topic.name, topic.partitions)
+            for number, replicas in self._assignment(topic.name).replicas.items():
+                self.note(Targeted(self.now_s, (topic.name, number), replicas))
         self._watching = self.loop.create_task(self._watch())
         for workload in self.workloads:
             workload.begin(self)
@@ -238,8 +242,20 @@ class Swarm(Scene):
             led_by = None if leader is None else leader.leader_id
             self.note(Led(self.now_s, key, led_by, isr & self.cluster.up))
 
+    def _assignment(self, topic: str) -> znodes.TopicAssignment:
+        return znodes.decode_topic(
+            topic, self.cluster.ensemble.tree.node(znodes.topic_path(topic)).data
+        )
+
     def _look_at_rest(self) -> None:
         self._look_who_leads()
+        for topic in self.topics:
+            of = self._assignment(topic.name)
+            for number, replicas in of.replicas.items():
+                hosts = frozenset(self.cluster.replicas(topic.name, number))
+                is_moving = number in of.adding or number in of.removing
+                key = (topic.name, number)
+                self.note(Placed(self.now_s, key, replicas, hosts, is_moving))
         for key in self.cluster.hosted_anywhere():
             for broker, replica in self.cluster.replicas(*key).items():
                 log = replica.log

@@ -12,13 +12,15 @@ from kcli.client.admin import Admin, NewPartitions, NewTopic
 from kcli.client.config import AdminConfig
 from kcli.client.descriptions import ConfigChange, ConfigOp, ResourceType
 from kserver.model import ElectionType, TopicPartition
-from tests.support.history import Disturbed, Done
+from tests.support.history import Disturbed, Done, Targeted
 from tests.support.workloads import REFUSALS, Workload
 
 if TYPE_CHECKING:
     from tests.support.swarm import Swarm
 
 MEDDLED = "meddled"
+RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+LISTS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 MAX_MORE_PARTITIONS = 2
 """That a topic is given."""
 
@@ -28,6 +30,8 @@ class Meddles(Workload):
 
     def __init__(self, random: Random) -> None:
         super().__init__(random, [])
+        self._is_throttled = False
+        """Whether a rate may be in force."""
         self._more: dict[str, int] = {}
         """By topic: how many partitions were added, at most."""
 
@@ -43,10 +47,21 @@ class Meddles(Workload):
     async def meddle(self, swarm: Swarm, _: str) -> None:
         topics = [topic for topic in swarm.topics if not topic.config.get("cleanup.policy")]
         steps: Sequence[Callable[[Swarm, Admin, NewTopic], Awaitable[None]]]
-        steps = [self._move, self._move_log, self._elect, self._configure, self._grow]
+        steps = [
+            self._move,
+            self._move,
+            self._cancel,
+            self._throttle,
+            self._move_log,
+            self._elect,
+            self._configure,
+            self._grow,
+        ]
         config = AdminConfig.of(swarm.bootstrap | {"default.api.timeout.ms": "10000"})
         async with Admin(config, random=swarm.new_chance()) as admin:
             while not swarm.is_over.is_set():
+                if swarm.is_calm.is_set() and self._is_throttled:
+                    await self._limit(swarm, admin, None)
                 with contextlib.suppress(*REFUSALS):
                     if topics:
                         step, topic = swarm.random.choice(steps), swarm.random.choice(topics)
@@ -59,7 +74,31 @@ class Meddles(Workload):
     async def _move(self, swarm: Swarm, admin: Admin, topic: NewTopic) -> None:
         partition = TopicPartition(topic.name, swarm.random.randrange(topic.partitions))
         target = swarm.random.sample(sorted(swarm.cluster.brokers), 3)
+        swarm.note(Targeted(swarm.now_s, tuple(partition), tuple(target)))
         await admin.alter_reassignments({partition: target})
+
+    async def _cancel(self, swarm: Swarm, admin: Admin, topic: NewTopic) -> None:
+        """One of all that are in progress."""
+        if moving := sorted(await admin.list_reassignments()):
+            await admin.alter_reassignments({swarm.random.choice(moving): None})
+
+    async def _throttle(self, swarm: Swarm, admin: Admin, topic: NewTopic) -> None:
+        """Replicas that are added are replicated at this rate; those in sync are never limited."""
+        if not swarm.is_calm.is_set():
+            await self._limit(swarm, admin, swarm.random.choice([None, "100", "2000"]))
+
+    async def _limit(self, swarm: Swarm, admin: Admin, rate: str | None) -> None:
+        changes: dict[tuple[ResourceType, str], list[ConfigChange]] = {
+            (ResourceType.BROKER, ""): [_change(name, rate) for name in RATES],
+            **{
+                (ResourceType.TOPIC, topic.name): [_change(name, rate and "*") for name in LISTS]
+                for topic in swarm.topics
+            },
+        }
+        self._is_throttled = True
+        with contextlib.suppress(*REFUSALS):
+            results = await admin.incremental_alter_configs(changes)
+            self._is_throttled = rate is not None or any(results.values())
 
     async def _move_log(self, swarm: Swarm, admin: Admin, topic: NewTopic) -> None:
         """To another log directory of a broker."""
@@ -92,3 +131,7 @@ class Meddles(Workload):
         swarm.note(Disturbed(swarm.now_s, f"{topic.name} grows"))
         count = topic.partitions + more
         await admin.create_partitions({topic.name: NewPartitions(count)})
+
+
+def _change(name: str, value: str | None) -> ConfigChange:
+    return ConfigChange(name, ConfigOp.DELETE if value is None else ConfigOp.SET, value)

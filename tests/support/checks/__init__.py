@@ -7,7 +7,7 @@
                             nonmonotonic-send, poll-skip, nonmonotonic-poll, and int-..., which look
                             into one transaction or poll
     by cluster.py           hw-monotonic, epoch-monotonic, replica-equal, isr-complete,
-                            context-equals-znodes, ownerless-task, memory-bounded,
+                            context-equals-znodes, placed-as-asked, ownerless-task, memory-bounded,
                             progress-during-fault, recovery, led
 
 The names are those of Jepsen's Kafka workload where it has one.  Unlike there, an operation whose
@@ -67,6 +67,7 @@ CHECKS: Mapping[str, Check] = {
     "replica-equal": cluster.replica_equal,
     "isr-complete": cluster.isr_complete,
     "context-equals-znodes": cluster.context_equals_znodes,
+    "placed-as-asked": cluster.placed_as_asked,
     "ownerless-task": cluster.ownerless_task,
     "memory-bounded": cluster.memory_bounded,
     "progress-during-fault": cluster.progress_during_fault,

@@ -22,11 +22,13 @@ from tests.support.history import (
     Mended,
     Orphaned,
     Partition,
+    Placed,
     Polled,
     Recovered,
     Result,
     Sent,
     Struck,
+    Targeted,
     Told,
 )
 
@@ -159,6 +161,24 @@ def context_equals_znodes(history: History) -> Iterator[str]:
     for event in history:
         if isinstance(event, Differs):
             yield event.what
+
+
+def placed_as_asked(history: History) -> Iterator[str]:
+    """At rest a partition has the replicas of its creation or of a reassignment, and no others
+    host it.  A reassignment that was cancelled or replaced, or of which no response came, may or
+    may not have taken effect; as in Kafka, one that was cancelled may leave another order."""
+    asked: dict[Partition, set[frozenset[int]]] = {}
+    for event in history:
+        if isinstance(event, Targeted):
+            asked.setdefault(event.partition, set()).add(frozenset(event.replicas))
+        elif isinstance(event, Placed):
+            of = {frozenset(event.replicas)}  # partitions that were added since are as they are
+            if event.is_moving:
+                yield f"{event.partition} is still being reassigned: {event.replicas}"
+            elif frozenset(event.replicas) not in asked.get(event.partition, of):
+                yield f"{event.partition} is placed on {event.replicas}, which was never asked for"
+            if others := sorted(event.hosts - set(event.replicas)):
+                yield f"{event.partition} is hosted by {others}, which are not its replicas"
 
 
 def ownerless_task(history: History) -> Iterator[str]:

@@ -28,6 +28,7 @@ from tests.support.history import (
     LostPower,
     Mended,
     Orphaned,
+    Placed,
     Polled,
     Recovered,
     Result,
@@ -35,6 +36,7 @@ from tests.support.history import (
     Sent,
     Started,
     Struck,
+    Targeted,
     Told,
     Wanted,
 )
@@ -498,6 +500,21 @@ BAD = {
     },
     "isr-complete": {"a member ends too early": [Lacks(1.0, P, 2, 3, 4)]},
     "context-equals-znodes": {"another leader": [Differs(99.0, "topic t of broker 1: ...")]},
+    "placed-as-asked": {
+        "in progress": [
+            Targeted(0.0, P, (1, 2)),
+            Placed(9.0, P, (1, 2), frozenset({1, 2}), is_moving=True),
+        ],
+        "not asked for": [
+            Targeted(0.0, P, (1, 2)),
+            Targeted(1.0, P, (2, 3)),
+            Placed(9.0, P, (1, 3), frozenset({1, 3}), is_moving=False),
+        ],
+        "hosted by another": [
+            Targeted(0.0, P, (1, 2)),
+            Placed(9.0, P, (1, 2), frozenset({1, 2, 3}), is_moving=False),
+        ],
+    },
     "ownerless-task": {"a loop goes on": [Orphaned(9.0, "b1 since 0.0 s", "<coroutine run>")]},
     "memory-bounded": {"a connection is kept": [Kept(9.0, 1, "connections of clients", 1, 0)]},
     "progress-during-fault": {
