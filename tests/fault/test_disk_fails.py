@@ -7,12 +7,15 @@ it: ext4 then allows no more writes (errors=remount-ro).
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import threading
+import time
 from pathlib import Path
 from random import Random
 
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from kserver.errors import ErrorCode
 from tests.contract.api.calls import METADATA, Topic, batch, fetch, produce, topic_id
@@ -21,10 +24,13 @@ from tests.support import tools
 from tests.support.brokers import create_topic, until
 from tests.support.load import Load
 from tests.support.process import BrokerProcess
+from tests.support.process_cluster import PATIENCE_S, Cluster
+from tests.support.side_by_side import k
 from tests.support.wire_client import WireClient
 
 ALTER_REPLICA_LOG_DIRS, DESCRIBE_LOG_DIRS = 34, 35
 FAILED = ErrorCode.kafka_storage_error
+FAILED_NAME = "org.apache.kafka.common.errors.KafkaStorageException"
 SIZE_BYTES = 32 << 20
 
 
@@ -135,6 +141,78 @@ def test_a_disk_that_becomes_read_only_takes_its_partitions_along_and_no_others(
             assert produce(client, 9, lost, batch(b"on")).base_offset == 10
         assert broker.stop() == 0
         disk.unmount()
+
+
+def topics_described(cluster, topic):
+    """Leader and ISR by partition, as `k topics --describe` prints them."""
+    words = ("--bootstrap-server", cluster.addresses, "--describe", "--topic", topic)
+    rows = [
+        dict(field.split(": ", 1) for field in line.strip().split("\t") if ": " in field)
+        for line in k("topics", *words).out.decode().splitlines()
+    ]
+    return {int(row["Partition"]): (row["Leader"], row["Isr"]) for row in rows if "Leader" in row}
+
+
+def log_dir_errors(cluster, broker):
+    """By log directory, as `k log-dirs --describe` prints them."""
+    shown = k("log-dirs", "--bootstrap-server", cluster.addresses, "--describe").out.decode()
+    (line,) = [line for line in shown.splitlines() if line.startswith("{")]
+    (directories,) = [b["logDirs"] for b in json.loads(line)["brokers"] if b["broker"] == broker]
+    return {directory["logDir"]: directory["error"] for directory in directories}
+
+
+def test_in_a_cluster_the_leaders_on_a_failed_disk_move_and_what_is_acknowledged_stays(
+    tmp_path, disk
+):
+    """Of a broker that goes on with its other disk; once repaired, its replicas are in sync."""
+    leader, partitions = 1, 6
+    cluster = Cluster(tmp_path)
+    sound, bad = tmp_path / "sound", disk.path / "data"
+    cluster.brokers[leader].settings |= {"log.dirs": f"{sound},{bad}"}
+    with cluster:
+        cluster.create("t", partitions, leader)
+        on_bad = {n for n in range(partitions) if (bad / f"t-{n}").exists()}
+        assert 0 < len(on_bad) < partitions
+        cluster.until_in_sync("t")
+        acknowledged: list[tuple[int, bytes]] = []
+
+        def told(error, message):
+            assert error is None, error
+            acknowledged.append((message.partition(), message.value()))
+
+        producer = Producer(cluster.client | {"enable.idempotence": True, "linger.ms": 0})
+        for number in range(600):
+            if number == 300:
+                disk.stumble()
+            producer.produce("t", b"%d" % number, partition=number % partitions, on_delivery=told)
+            producer.poll(0.001)
+        assert producer.flush(PATIENCE_S) == 0
+        assert sorted(acknowledged) == sorted((n % partitions, b"%d" % n) for n in range(600))
+        now = cluster.admin.list_topics("t", timeout=PATIENCE_S).topics["t"].partitions
+        assert {n for n in now if now[n].leader != leader} == on_bad
+        assert {n for n in now if leader not in now[n].isrs} == on_bad
+        shown = topics_described(cluster, "t")
+        assert {n for n, (led_by, _) in shown.items() if led_by != str(leader)} == on_bad
+        assert {n for n, (_, isr) in shown.items() if str(leader) not in isr.split(",")} == on_bad
+        assert log_dir_errors(cluster, leader) == {str(sound): None, str(bad): FAILED_NAME}
+        cluster.brokers[leader].stop()
+        disk.unmount()
+        disk.repair()
+        disk.mount()
+        cluster.brokers[leader].start()
+        cluster.until_in_sync("t")
+        consumer = Consumer(cluster.client | {"group.id": "none", "auto.offset.reset": "earliest"})
+        consumer.assign([TopicPartition("t", n, 0) for n in range(partitions)])
+        read = []
+        deadline = time.monotonic() + PATIENCE_S
+        while len(read) < 600:
+            assert time.monotonic() < deadline
+            read += [(m.partition(), m.value()) for m in consumer.consume(600, 0.2)]
+        consumer.close()
+        assert sorted(read) == sorted(acknowledged)
+        for broker in cluster.brokers.values():
+            broker.kill()
+    disk.unmount()
 
 
 def test_kills_while_replicas_move_lose_nothing(tmp_path):
