@@ -115,9 +115,13 @@ class Started(Event):
     """Producer id and epoch: both only grow."""
 
 
+NO_OFFSET = -1
+
+
 @dataclass(frozen=True, slots=True)
 class Sent(Event):
-    """A record; `offset` counts where the result is OK."""
+    """A record; `offset` counts where the result is OK.  It is NO_OFFSET where the leader knows of
+    the batch and no longer where it is (DUPLICATE_SEQUENCE_NUMBER)."""
 
     since: int
     producer: str

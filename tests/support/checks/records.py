@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from tests.support.checks import groups
 from tests.support.checks.groups import HEARING_S
 from tests.support.history import (
+    NO_OFFSET,
     AtEnd,
     Decided,
     Deletes,
@@ -172,7 +173,10 @@ def inconsistent_offsets(history: History) -> Iterator[str]:
     found: dict[tuple[Partition, int], str] = {}
     for at, event in enumerate(history):
         if isinstance(event, Polled) or (
-            isinstance(event, Sent) and event.result is Result.OK and not event.by_leader_alone
+            isinstance(event, Sent)
+            and event.result is Result.OK
+            and event.offset != NO_OFFSET
+            and not event.by_leader_alone
         ):
             first = found.setdefault((event.partition, event.offset), event.value)
             if first != event.value:
@@ -207,6 +211,7 @@ def _sends(history: History) -> Iterator[tuple[Sent, Sent]]:
             isinstance(event, Sent)
             and event.result is Result.OK
             and event.number
+            and event.offset != NO_OFFSET
             and not event.by_leader_alone
         ):
             sent[event.producer, event.partition].append(event)

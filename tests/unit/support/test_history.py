@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.checks import CHECKS, Anomalies, verify
 from tests.support.history import (
+    NO_OFFSET,
     NOT_COMMITTED,
     Assigned,
     AtEnd,
@@ -114,6 +115,11 @@ GOOD = {
         Joined(0.0, "g", "a"),
         Gone(5.0, "g", "a"),
         Disturbed(99.0, "the end"),
+    ],
+    "a leader knows of two batches, and not where they are": [
+        Sent(1.0, 0, "x", None, P, "a", NO_OFFSET, OK, 1),
+        Sent(1.0, 0, "x", None, P, "b", NO_OFFSET, OK, 2),
+        Sent(1.0, 0, "x", None, P, "c", 7, OK, 3),
     ],
     "the offsets go on": [
         fetched(NOT_COMMITTED),
