@@ -263,6 +263,8 @@ class SimZooKeeper:
         carried out even if nobody waits for the answer."""
         if connection != self._connection or self._is_silent:
             return
+        if self._session != NO_SESSION and not self._ensemble.has_session(self._session):
+            return  # sent after the end of the session, which closes the connection
         try:
             result = work()
         except ZooKeeperError as error:
