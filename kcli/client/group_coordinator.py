@@ -17,7 +17,7 @@ from kcli.client.cluster import Cluster, Node
 from kcli.client.coordinators import find
 from kcli.client.descriptions import CoordinatorType
 from kserver.errors import ErrorCode, KafkaError
-from kserver.peer import ANY_VERSION
+from kserver.peer import ANY_VERSION, Peer
 from kserver.wire import versions
 
 _logger = logging.getLogger(__name__)
@@ -54,10 +54,7 @@ class GroupCoordinator:
         KafkaError if it cannot be found, now or for good, or is too old for the request.
         """
         try:
-            node = await self.found()
-            peer = await self.cluster.peer(
-                node.id, line=line.value, answer_ms=self._answer_ms[line]
-            )
+            peer = await self._peer(line)
             version = peer.version(api_key, at_most)
             return await peer.call(build(versions.request(api_key, version), version))
         except OSError as error:
@@ -66,8 +63,18 @@ class GroupCoordinator:
 
     async def knows(self, api_key: int, version: int = 0) -> bool:
         """Whether the coordinator has an API in that version."""
-        peer = await self.cluster.peer((await self.found()).id, line=Line.GROUP.value)
+        peer = await self._peer(Line.GROUP)
         return peer.versions.get(api_key, (0, -1))[1] >= version
+
+    async def _peer(self, line: Line) -> Peer:
+        node = await self.found()
+        try:
+            return await self.cluster.peer(
+                node.id, line=line.value, answer_ms=self._answer_ms[line]
+            )
+        except KafkaError as error:
+            self.lost(str(error))  # the metadata does not list this broker any more
+            raise
 
     async def found(self) -> Node:
         """Return the coordinator; concurrent callers share one lookup."""

@@ -37,6 +37,8 @@ class Coordinator(Server):
         self.group_epoch = 1
         self.interval_ms = 1000
         self.extra_members: list[Any] = []
+        self.id = self.broker.id
+        """The broker id that FindCoordinator returns."""
         for key, answer in (
             (FIND, self.find),
             (JOIN, self.join),
@@ -61,7 +63,7 @@ class Coordinator(Server):
     def find(self, request):
         reply = reply_to(request)
         found = reply.coordinators(
-            key="g", node_id=self.broker.id, host=self.broker.name, port=self.broker.port
+            key="g", node_id=self.id, host=self.broker.name, port=self.broker.port
         )
         return reply(coordinators=[found])
 

@@ -313,6 +313,23 @@ def test_a_coordinator_whose_connection_breaks_is_found_again():
     run(scenario)
 
 
+def test_a_coordinator_that_leaves_the_metadata_is_found_again():
+    """Its broker is gone for good, say: no connection to it fails, for none is tried."""
+
+    async def scenario(consumer, coordinator, heard):
+        coordinator.id = 9
+        await joined(consumer)
+        await asyncio.sleep(2)
+        coordinator.id = coordinator.broker.id
+        await asyncio.sleep(3)
+        beats = len(coordinator.asked(BEAT))
+        await asyncio.sleep(5)
+        assert len(coordinator.asked(BEAT)) >= beats + 9
+        assert len(heard.events) == 1
+
+    run(scenario, metadata_max_age_ms="1000", heartbeat_interval_ms="500")
+
+
 # Late readers
 
 
