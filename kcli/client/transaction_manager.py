@@ -518,11 +518,7 @@ class TransactionManager:
             if isinstance(found, KafkaError):
                 raise found
             self._coordinators[key] = found.id
-        try:
-            peer = await self._cluster.peer(self._coordinators[key])
-        except KafkaError:
-            del self._coordinators[key]  # the metadata does not list this broker any more
-            raise
+        peer = await self._cluster.peer(self._coordinators[key])
         if group is None:
             self.core.can_bump = peer.versions.get(INIT_PRODUCER_ID, (0, 0))[1] >= BUMPING
             self._features = (peer.features.get(TRANSACTION_VERSION, 0), peer.features_epoch)

@@ -188,12 +188,15 @@ def test_in_a_cluster_the_leaders_on_a_failed_disk_move_and_what_is_acknowledged
             producer.poll(0.001)
         assert producer.flush(PATIENCE_S) == 0
         assert sorted(acknowledged) == sorted((n % partitions, b"%d" % n) for n in range(600))
-        now = cluster.admin.list_topics("t", timeout=PATIENCE_S).topics["t"].partitions
-        assert {n for n in now if now[n].leader != leader} == on_bad
-        assert {n for n in now if leader not in now[n].isrs} == on_bad
-        shown = topics_described(cluster, "t")
-        assert {n for n, (led_by, _) in shown.items() if led_by != str(leader)} == on_bad
-        assert {n for n, (_, isr) in shown.items() if str(leader) not in isr.split(",")} == on_bad
+
+        def moved():
+            """Any broker may be asked, and the last one learns of it a moment later."""
+            shown = topics_described(cluster, "t")
+            led_by_others = {n for n, (led_by, _) in shown.items() if led_by != str(leader)}
+            lacking = {n for n, (_, isr) in shown.items() if str(leader) not in isr.split(",")}
+            return led_by_others == lacking == on_bad
+
+        until(moved)
         assert log_dir_errors(cluster, leader) == {str(sound): None, str(bad): FAILED_NAME}
         cluster.brokers[leader].stop()
         disk.unmount()

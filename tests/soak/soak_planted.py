@@ -27,6 +27,7 @@ from kserver.replica.isr import UNKNOWN_EPOCH, Leader
 from kserver.replica.partition import Partition
 from tests.simulation.test_planted_bugs import (
     PLANTED,
+    REASSIGNED,
     Planted,
     all_whole,
     fetched,
@@ -107,6 +108,13 @@ def test_a_planted_bug_is_found(name: str) -> None:
     found = (name in names for names in runs(PLANTED[name], SEEDS))
     seeds = next(at for at, is_found in enumerate(found, 1) if is_found)
     print(f"\n| `{name}` | {PLANTED[name].what} | {seeds} |")
+
+
+@pytest.mark.parametrize("what", REASSIGNED)
+def test_a_planted_bug_of_reassignments_is_found(what: str) -> None:
+    found = enumerate(runs(REASSIGNED[what], SEEDS), 1)
+    seeds, names = next((at, names) for at, names in found if names)
+    print(f"\n| {what} | {', '.join(sorted(names))} | {seeds} |")
 
 
 @pytest.mark.parametrize("name", FORMER)
