@@ -1,4 +1,4 @@
-"""The admin client beside scripted brokers, in virtual time."""
+"""The admin client with scripted brokers, in virtual time."""
 
 from __future__ import annotations
 

@@ -242,7 +242,7 @@ def artifacts(version):
 
 
 def install(version):
-    """Resolve version into its directory unless it is there; return the directory."""
+    """Resolve version into its directory unless it exists; return the directory."""
 
     def fill(temp):
         try:
@@ -266,9 +266,9 @@ def install(version):
 
 
 def made_once(home, last, fill):
-    """The directory `home`, filled by `fill(directory)` unless it holds the file `last`.
+    """Return the directory `home`, filled by `fill(directory)` unless it contains the file `last`.
 
-    Two at once are safe: the second waits for the first.
+    Concurrent calls are safe: the second waits for the first.
     """
     if (home / last).exists():
         return home
@@ -289,9 +289,9 @@ def made_once(home, last, fill):
 
 
 def copy_jars(libs, name, found, alone=False):
-    """Fetch these artifacts into `libs`, with all they depend on unless `alone`.
+    """Fetch these artifacts into `libs`, with their dependencies unless `alone`.
 
-    RuntimeError with the first line of what Maven has to say against it.
+    Raises RuntimeError with the first line of Maven's error.
     """
     nothing_else = (
         "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion>"
@@ -323,7 +323,7 @@ def copy_jars(libs, name, found, alone=False):
 
 
 def find_classes(libs):
-    """The scripts that this release has, each with the full name of its class."""
+    """Return the scripts of this release, each with the full name of its class."""
     present = set()
     for jar in libs.glob("*.jar"):
         if jar.name.startswith(("kafka", "connect", "zookeeper")):
@@ -350,7 +350,7 @@ def find_classes(libs):
 
 
 def java(version, script, cls, args, logs=None):
-    """The command line and environment with which `script` of this release starts `cls`."""
+    """Return the command line and environment with which `script` of this release starts `cls`."""
     home = install(version)
     env = os.environ
     libs = sorted(str(j) for j in (home / "libs").glob("*.jar"))
@@ -496,7 +496,7 @@ def server(o):
 
 
 def main():
-    if len(sys.argv) > 3 and sys.argv[1] == "tool":  # the rest is the tool's own, unparsed
+    if len(sys.argv) > 3 and sys.argv[1] == "tool":  # the tool parses the rest
         run_tool(sys.argv[2], sys.argv[3], sys.argv[4:])
     parser = argparse.ArgumentParser(
         prog="apache-kafka",

@@ -16,8 +16,7 @@ from tests.support.brokers import QUICK_START
 from tests.support.tools import require
 
 QUIET = "-Dlog4j2.level=OFF"
-"""Without the archive's configuration what is logged goes to the output that the first script of
-the process had."""
+"""Without the archive's configuration, logs go to the output of the process's first script."""
 
 
 class Outcome(NamedTuple):
@@ -27,7 +26,7 @@ class Outcome(NamedTuple):
 
 
 class ApacheScripts:
-    """Those whose class is a program by itself: it leaves nothing behind when it ends."""
+    """The scripts whose class is a program by itself, which leaves no state behind when it ends."""
 
     def __init__(self, version: str) -> None:
         java = require("java")
@@ -43,7 +42,7 @@ class ApacheScripts:
         )
 
     def run(self, script: str, *words: str) -> Outcome:
-        """`script` as in kafka-SCRIPT.sh."""
+        """Run `script`, named as in kafka-SCRIPT.sh."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         asked = {"class": self._classes[f"kafka-{script}"], "words": words}

@@ -1,4 +1,4 @@
-"""What a cluster is like once nothing happens any more: all know what the znodes say."""
+"""A cluster at rest: every broker's metadata equals the znodes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ def differences(
     controllers: Mapping[int, Controller],
     images: Mapping[int, ClusterMetadata],
 ) -> Iterator[str]:
-    """In what the controller's context, and what each broker knows, differ from the znodes; both
-    are given by broker."""
+    """Yield the differences of the controller's context and the brokers' metadata, both by broker,
+    from the znodes.
+    """
     topics = dict(_topics(nodes))
     registered = {int(name): node.czxid for name, node in _children(nodes, znodes.BROKER_IDS)}
     deleted = {name for name, _ in _children(nodes, znodes.DELETE_TOPICS)}
@@ -58,8 +59,9 @@ def _differ_by_topic(
 
 
 Whole = tuple[Any, Mapping[int, tuple[Any, ...]]]
-"""The id of a topic; by partition, its replicas, those in sync, leader, leader epoch, and what only
-the controller knows."""
+"""The id of a topic; by partition, its replicas, ISR, leader, leader epoch, and the fields that
+only the controller has.
+"""
 
 
 def _whole(topic: TopicInfo) -> Whole:

@@ -1,9 +1,9 @@
-"""The brokers that clients are tried against: ours, or Apache's in its place.
+"""The brokers that clients are tested with: ours, or Apache's in its place.
 
-    BROKERS=4.3.1 pytest tests/integration/clients      the same promises, kept by Apache 4.3.1
-    BROKERS="k 3.9.2 4.3.1" pytest tests/contract/api   by ours and by two of Apache's
+    BROKERS=4.3.1 pytest tests/integration/clients      the same tests on Apache 4.3.1
+    BROKERS="k 3.9.2 4.3.1" pytest tests/contract/api   on ours and on two of Apache's
 
-A test that fails against Apache's broker judges itself.
+A test that fails on Apache's broker is wrong itself.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ CHANGE_TIMEOUT_S = 30
 SHOWN_CHARACTERS = 5000
 ASK_AGAIN_S = 0.05
 LISTINGS = 20
-"""Compaction removes files between the listing of a directory and their reading."""
+"""Attempts to list a directory: compaction removes files between the listing and the reading."""
 QUICK_START = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-"""For a JVM that lives for seconds."""
+"""Options for a JVM that lives for seconds."""
 
 
 class Broker(Protocol):
@@ -58,8 +58,9 @@ class Broker(Protocol):
 
 
 class ApacheBroker:
-    """As BrokerProcess, but Apache Kafka of `version`; in KRaft mode unless there are settings of
-    `zookeeper.connect`."""
+    """An Apache Kafka broker of `version`, with the interface of BrokerProcess. It runs in KRaft
+    mode unless the settings have `zookeeper.connect`.
+    """
 
     def __init__(
         self, directory: Path, version: str, settings: Mapping[str, object] | None = None
@@ -77,7 +78,9 @@ class ApacheBroker:
         return self.directory / "data"
 
     def start(self) -> ApacheBroker:
-        """Returns once it serves; raises RuntimeError with its output when it does not."""
+        """Start the broker, and return once it serves. Raises RuntimeError with its output on
+        failure.
+        """
         require("java")
         self.directory.mkdir(parents=True, exist_ok=True)
         output = self.directory / "output.txt"
@@ -103,7 +106,7 @@ class ApacheBroker:
                 self.kill()
                 last = output.read_text()[-SHOWN_CHARACTERS:]
                 raise RuntimeError(f"the broker did not start:\n{last}")
-            time.sleep(ASK_AGAIN_S)  # it has no way to tell us
+            time.sleep(ASK_AGAIN_S)  # the broker does not signal that it serves
         return self
 
     def stop(self) -> int:
@@ -131,10 +134,10 @@ class ApacheBroker:
 def running(
     kind: str, directory: Path, settings: Mapping[str, object] | None = None
 ) -> BrokerProcess | ApacheBroker:
-    """To be entered as a context: a broker of one of KINDS.
+    """Return a broker of one of KINDS, to be entered as a context.
 
-    Unless told to, it does not look meanwhile for records to delete: many that tests write are
-    said to be of 1970, and would be gone five minutes after the start, whoever was reading them.
+    Unless set otherwise, it does not check for expired records. Tests write many with timestamps of
+    1970, which would be deleted five minutes after the start.
     """
     settings = {"log.retention.check.interval.ms": DAY_MS} | dict(settings or {})
     if kind == OURS:
@@ -144,7 +147,7 @@ def running(
 
 @contextlib.contextmanager
 def unharmed(broker: BrokerProcess | ApacheBroker) -> Iterator[None]:
-    """Whatever is done meanwhile, our broker neither ends by itself nor logs an error."""
+    """Check that meanwhile our broker neither exits by itself nor logs an error."""
     lines = broker.output if isinstance(broker, BrokerProcess) else []
     before = len(lines)
     yield
@@ -154,7 +157,7 @@ def unharmed(broker: BrokerProcess | ApacheBroker) -> Iterator[None]:
 
 
 def serves(address: str) -> bool:
-    """Whether a broker responds there, and tells clients where it is."""
+    """Return whether a broker responds at this address, and returns its address to clients."""
     try:
         with WireClient(address) as client:
             return bool(client.call(METADATA, 1, topics=[]).brokers)
@@ -164,14 +167,14 @@ def serves(address: str) -> bool:
 
 
 def served_versions(address: str) -> dict[int, range]:
-    """The versions of each API that the broker there says it serves."""
+    """Return the versions of each API that the broker at this address supports."""
     with WireClient(address) as client:
         answer = client.call(API_VERSIONS, 0)
     return {a.api_key: range(a.min_version, a.max_version + 1) for a in answer.api_keys}
 
 
 def create_topic(address: str, name: str, partitions: int = 1, **config: object) -> str:
-    """Make a topic, without a client that is itself on trial, and wait until it can be written to.
+    """Create a topic, without the client under test, and wait until it accepts records.
 
     Keys of `config` have underscores for dots.  Returns the name.
     """
@@ -190,10 +193,10 @@ def create_topic(address: str, name: str, partitions: int = 1, **config: object)
 
 
 def await_coordinator(address: str, group: str) -> str:
-    """Wait until the group's coordinator answers, and return the group.
+    """Wait until the group's coordinator responds, and return the group.
 
-    Apache's broker makes the topic of offsets behind its first answers, and says NOT_COORDINATOR
-    for a moment after it has named itself; librdkafka hands that to the caller of a commit.
+    Apache's broker creates the offsets topic after its first responses. It returns NOT_COORDINATOR
+    for a moment after naming itself; librdkafka passes this error to the caller of a commit.
     """
 
     def answers() -> bool:
@@ -210,7 +213,7 @@ def await_coordinator(address: str, group: str) -> str:
 
 
 def grow_topic(address: str, name: str, partitions: int) -> None:
-    """Give a topic more, so many in all, and wait until they can be written to."""
+    """Increase a topic's partitions to `partitions`, and wait until they accept records."""
     topic = {"name": name, "count": partitions, "assignments": None}
     with WireClient(address) as client:
         answer = client.call(
@@ -224,7 +227,7 @@ def grow_topic(address: str, name: str, partitions: int) -> None:
 def append(
     address: str, topic: str, records: Sequence[NewRecord], partition: int = 0, **fields: Any
 ) -> int:
-    """Append one batch, without a client that is itself on trial; its first offset.
+    """Append one batch, without the client under test, and return its first offset.
 
     `fields` as encode_batch takes them.
     """
@@ -239,7 +242,9 @@ def append(
 
 
 def until(holds: Callable[[], bool], within_s: float = CHANGE_TIMEOUT_S) -> None:
-    """Apache's brokers learn of a change after the answer to it; ours have it by then."""
+    """Wait until `holds`. Apache's brokers learn of a change after the response to it; ours,
+    before.
+    """
     deadline = time.monotonic() + within_s
     while not holds():
         assert time.monotonic() < deadline
@@ -254,7 +259,7 @@ def _is_led(client: WireClient, name: str, partitions: int) -> bool:
 
 
 def stored(broker: Broker, topic: str, partition: int = 0) -> list[RecordBatch]:
-    """The batches that the broker's log files of that partition hold now."""
+    """Return the batches in the broker's log files of the partition."""
     directory = broker.data / f"{topic}-{partition}"
     for _ in range(LISTINGS):
         with contextlib.suppress(FileNotFoundError):
@@ -264,5 +269,5 @@ def stored(broker: Broker, topic: str, partition: int = 0) -> list[RecordBatch]:
 
 
 def names(start: str) -> Iterator[str]:
-    """Names of topics, each new."""
+    """Yield names of topics, each new."""
     return (f"{start}-{number}" for number in itertools.count(1))

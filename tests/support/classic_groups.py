@@ -1,5 +1,6 @@
-"""A group coordinator without a broker: its shard and the log of what it decides, in a time that is
-moved by hand.  Every event goes through its record, and every step is checked."""
+"""A group coordinator without a broker: its shard, its log, and a time that tests advance. Each
+event is replayed from its record, and each step is checked.
+"""
 
 from __future__ import annotations
 
@@ -35,17 +36,17 @@ SESSION_MS = 10_000
 REBALANCE_MS = 60_000
 DELAY_MS = 3000
 WALL_MS = 1_700_000_000_000
-"""What the wall clock shows when the loop's shows 0."""
+"""The wall clock's time when the loop's time is 0."""
 
 
 def subscription(*topics: str) -> bytes:
-    """What a consumer says of itself, in version 0."""
+    """Return a consumer's subscription, in version 0."""
     named = b"".join(len(t).to_bytes(2) + t.encode() for t in topics)
     return b"\0\0" + len(topics).to_bytes(4) + named + b"\xff\xff\xff\xff"
 
 
 class Groups:
-    """`settings` by their attributes."""
+    """A group coordinator; `settings` are by attribute name."""
 
     def __init__(self, **settings: Any) -> None:
         self.config = replace(BrokerConfig(), **settings)
@@ -53,7 +54,7 @@ class Groups:
         self.log: list[tuple[bytes, bytes | None, int] | tuple[int, bool]] = []
         """Records with their producer, and the ends of transactions."""
         self.answers: dict[int, Any] = {}
-        """By ticket."""
+        """Responses by ticket."""
         self.image = ClusterMetadata("c")
         self.set_topics("t", "u")
         self._tickets = 0
@@ -73,7 +74,7 @@ class Groups:
         return found
 
     def values(self) -> list[tuple[type, Any]]:
-        """The events that were written."""
+        """Return the events that were written."""
         return [self.shard.decode(*one[:2]) for one in self.log if len(one) == 3]
 
     def _new_shard(self) -> GroupShard:
@@ -83,17 +84,17 @@ class Groups:
         self._ids += 1
         return str(self._ids)
 
-    # Asked
+    # Requests
 
     def ask(self, request: Any) -> Any:
-        """The answer, None if there is none yet; raises its KafkaError."""
+        """Return the response, None if there is none yet. Raises its KafkaError."""
         answer = self.answers.get(self.send(request))
         if isinstance(answer, KafkaError):
             raise answer
         return answer
 
     def send(self, request: Any) -> int:
-        """The ticket."""
+        """Send a request, and return its ticket."""
         self._tickets += 1
         try:
             self._carry_out(self.shard.handle(request, self._tickets, self.now))
@@ -119,7 +120,7 @@ class Groups:
         self.shard.replay_end(producer_id, committed)
         self.shard.check()
 
-    # Around
+    # The broker around it
 
     def advance(self, ms: int) -> None:
         end_ms = self.now_ms + ms
@@ -129,7 +130,7 @@ class Groups:
         self.now_ms = end_ms
 
     def reload(self) -> None:
-        """As after a crash: what was kept is there again, and who waits hears nothing."""
+        """Reload as after a crash: replay the log; waiting requests have no response."""
         before, self.shard = self.shard, self._new_shard()
         for entry in self.log:
             if len(entry) == 2:
@@ -144,7 +145,7 @@ class Groups:
         self._carry_out(self.shard.loaded(self.now))
 
     def set_topics(self, *names: str, id_of: Mapping[str, int] | None = None) -> None:
-        """These topics there are from now on; others are deleted."""
+        """Set the topics that exist; delete all others."""
         topics = {}
         for name in names:
             topic_id = uuid.UUID(int=(id_of or {}).get(name, 0) or sum(name.encode()))
@@ -159,7 +160,7 @@ class Groups:
 
 
 def settled(shard: GroupShard) -> dict[str, Any]:
-    """What is kept of the groups for which that is all there is, apart from those without past."""
+    """Return the persisted state of the groups that have no other state, except new groups."""
     return {
         group.id: group.kept()
         for group in shard.groups.values()
@@ -168,7 +169,7 @@ def settled(shard: GroupShard) -> dict[str, Any]:
 
 
 def offsets_of(shard: GroupShard) -> dict[tuple[str, bool], Any]:
-    """Every committed offset, and whether a transaction will say otherwise."""
+    """Return every committed offset, and whether a transaction has a pending one."""
     found = {
         (group, stable): {
             (topic, one)
@@ -185,7 +186,7 @@ def fetch(shard: GroupShard, group: str, **fields: Any) -> Any:
     return shard.offsets.fetch(FetchOffsets(group, None, **fields))
 
 
-# Requests, of which tests name what matters to them
+# Requests, of which tests name the fields that matter to them
 
 
 def join(member_id: str = "", **fields: Any) -> JoinGroup:
@@ -224,7 +225,7 @@ def leave(*members: str | tuple[str, str | None]) -> LeaveGroup:
 def commit(
     *offsets: tuple[str, int, int], joined: Joined | None = None, **fields: Any
 ) -> CommitOffsets:
-    """Of topics and partitions."""
+    """Return topics with partitions."""
     generation, member_id = (-1, "") if joined is None else (joined.generation, joined.member_id)
     request = CommitOffsets(GROUP, generation, member_id, None, _commits(offsets))
     return request._replace(**fields)
@@ -251,7 +252,7 @@ def fetched(groups: Groups, topic: str = "t", partition: int = 0, **fields: Any)
 
 
 def stable(groups: Groups, *requests: JoinGroup) -> list[Joined]:
-    """A stable group of those who join by these, the first of them its leader."""
+    """Create a stable group of the members that join with these requests; the first one leads."""
     tickets = [groups.send(request) for request in requests]
     while tickets[-1] not in groups.answers:
         groups.advance(DELAY_MS)

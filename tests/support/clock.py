@@ -12,11 +12,13 @@ DAY_ONE_MS = 1_700_000_000_000
 class SimClock:
     def __init__(self, loop: asyncio.AbstractEventLoop, ahead_ms: int = 0) -> None:
         self.ahead_ms = ahead_ms
-        """How far this host's clock is off; tests may change it at any time."""
+        """Milliseconds by which this host's clock is wrong; tests may change it at any time."""
         self._loop = loop
 
     def jump(self, random: Random) -> None:
-        """As one that somebody sets: between two of them it may go back forty minutes."""
+        """Set the clock to another error, as an administrator does: between two jumps it may go
+        back forty minutes.
+        """
         self.ahead_ms = random.choice(JUMPS_MS)
 
     def now_ms(self) -> int:
@@ -24,7 +26,7 @@ class SimClock:
 
 
 class StillClock:
-    """Moves only when told to."""
+    """A clock that moves only when a test moves it."""
 
     def __init__(self, now_ms: int = DAY_ONE_MS) -> None:
         self._now_ms = now_ms

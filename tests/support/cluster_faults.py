@@ -1,6 +1,6 @@
-"""What is done to a cluster of processes under load, and whether every record came out of it.
+"""Faults of a cluster of processes under load, and a check that every record survives.
 
-A cell is a fault, whom it strikes, a client library and what that does.  Three brokers have three
+A cell is a fault, its target, a client library and its workload.  Three brokers have three
 roles then: one is controller; another leads the topic, and coordinates the group or transactions of
 the load; the third follows.
 """
@@ -38,11 +38,11 @@ WRITE, TRANSACT, READ = "write", "transact", "read"
 WORKLOADS = (WRITE, TRANSACT, READ)
 SESSION_S = 2.0
 HOLD_S = SESSION_S + 1.5
-"""How long one is paused or cut: until its session has ended."""
+"""Seconds for which a process is paused or cut off: until its session has ended."""
 SOME = 100
-"""Numbers that are some progress."""
+"""Numbers that count as progress."""
 NAMES = 12
-"""Tried, to find a group or transactional id that is not the controller's to coordinate."""
+"""Names to try until one is a group or transactional id that the controller does not coordinate."""
 
 
 class Cell(NamedTuple):
@@ -75,7 +75,7 @@ class Worker:
             self.failed.append(told["failed"])
 
     def until_done(self, count: int) -> None:
-        """So many numbers in all."""
+        """Wait until it has processed `count` numbers in all."""
 
         def is_done() -> bool:
             return len(self.done) >= count or bool(self.failed) or not self._process.is_running
@@ -88,7 +88,7 @@ class Worker:
         self.until_done(len(self.done) + SOME)
 
     def stop(self) -> None:
-        """Once it has ended what it began."""
+        """Stop the worker once it has finished what it began."""
         self._process.stop()
         assert not self.failed, f"{self.name}: {self.failed[:5]}"
 
@@ -110,8 +110,9 @@ def _program(library: str) -> list[str]:
 
 
 def strike(cluster: Cluster, cell: Cell, name: str) -> str:
-    """The cell's fault under its load, and the load's topic; AssertionError where a record is lost,
-    doubled or moved, or an error reached who should not hear of it."""
+    """Run the cell's fault under its load, and return the load's topic. Raises AssertionError if a
+    record is lost, duplicated or reordered, or if a client has an error that it must not see.
+    """
     controller, leader, key = roles(cluster, cell.workload, name)
     topic = f"{name}-topic"
     cluster.create(topic, leader=leader)
@@ -146,15 +147,16 @@ def strike(cluster: Cluster, cell: Cell, name: str) -> str:
         found = in_order(written(cluster, topic, "read_committed"))
         assert found == f"0 to {len(worker.done)}", found
         if cell.workload == TRANSACT:
-            # The check can fail: who reads all reads what was aborted.
+            # This check can fail: a reader of uncommitted records reads aborted ones.
             assert -1 in written(cluster, topic, "read_uncommitted")
         cluster.until_in_sync(topic)
     return topic
 
 
 def roles(cluster: Cluster, workload: str, name: str) -> tuple[int, int, str]:
-    """The controller, another broker, and a name of which that is coordinator: where all are the
-    controller's, any name and broker."""
+    """Return the controller, another broker, and a name that this one coordinates. If the
+    controller coordinates all names, return any name and broker.
+    """
     controller = cluster.controller()
     leader = next(id_ for id_ in cluster.brokers if id_ != controller)
     if workload != WRITE:
@@ -168,7 +170,7 @@ def roles(cluster: Cluster, workload: str, name: str) -> tuple[int, int, str]:
 
 
 def harm(cluster: Cluster, cell: Cell, controller: int, leader: int, load: Worker) -> None:
-    """Done and undone again; the load goes on meanwhile where a broker is struck."""
+    """Start and end the fault. The load continues meanwhile if a broker is the target."""
     (follower,) = set(cluster.brokers) - {controller, leader}
     ids = {LEADER: leader, FOLLOWER: follower, CONTROLLER: controller}
     is_broker = cell.target in ids
@@ -179,7 +181,7 @@ def harm(cluster: Cluster, cell: Cell, controller: int, leader: int, load: Worke
         if is_broker:
             load.until_progress()
         if cell.fault in (PAUSE, CUT) or not is_broker:
-            time.sleep(max(0.0, began + HOLD_S - time.monotonic()))  # it is time that is tried
+            time.sleep(max(0.0, began + HOLD_S - time.monotonic()))  # the time is what is tested
     finally:
         undo()
 
@@ -187,7 +189,7 @@ def harm(cluster: Cluster, cell: Cell, controller: int, leader: int, load: Worke
 def done(
     cluster: Cluster, fault: str, struck: BrokerProcess | ZooKeeperServer
 ) -> Callable[[], object]:
-    """Do it, and return how it is undone."""
+    """Start the fault, and return a function that ends it."""
     assert struck.process is not None
     if fault == PAUSE:
         pid = struck.process.pid
@@ -208,7 +210,7 @@ def done(
 
 
 def written(cluster: Cluster, topic: str, isolation: str) -> list[int]:
-    """Of partition 0, to its end."""
+    """Return the numbers in partition 0, up to its end."""
     consumer = Consumer(
         cluster.client
         | {
@@ -239,7 +241,9 @@ def expect(worker: Worker, numbers: Sequence[int]) -> None:
 
 
 def in_order(numbers: Sequence[int]) -> str:
-    """That they are, from 0 on; else where they first are not, and what is missing or twice."""
+    """Return whether the numbers ascend from 0, else the first error, the missing and the
+    duplicates.
+    """
     for place, number in enumerate(numbers):
         if place != number:
             missing = sorted(set(range(max(numbers) + 1)) - set(numbers))

@@ -1,5 +1,5 @@
-"""Topics that `format("k")` and Spark's own `format("kafka")` are compared on, whatever may lie in
-a log in one of them: headers, tombstones, codecs, transactions, gaps.
+"""Topics to compare `format("k")` with Spark's own `format("kafka")`, with everything that a log
+may contain: headers, tombstones, codecs, transactions, gaps.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.support.brokers import append, create_topic
 from tests.support.frames import T0, delete_before, fill
 
 SETTINGS = {"log.retention.ms": -1, "log.cleaner.backoff.ms": 100}
-"""Of the brokers that they lie on."""
+"""Settings of the brokers of these topics."""
 PARTITIONS = {"records": 3, "times": 2}
 CONFIGS = {
     "appended": {"message_timestamp_type": "LogAppendTime"},
@@ -29,9 +29,9 @@ CONFIGS = {
 
 @contextlib.contextmanager
 def compared(broker) -> Iterator[dict[str, str]]:
-    """Their names, each by what it is for, and the prefix of all.
+    """Create the topics; yield their names by purpose, and their common prefix.
 
-    The prefix is this broker's: Spark's own keeps consumers, by the names of groups and topics.
+    The prefix is this broker's, since Spark's own source caches consumers by group and topic.
     """
     address = broker.address
     prefix = f"c{address.rpartition(':')[2]}"
@@ -60,12 +60,14 @@ def compared(broker) -> Iterator[dict[str, str]]:
 
 
 def filled_in(given: dict[str, str], topics: dict[str, str]) -> dict[str, str]:
-    """With names of topics for $times and the like."""
+    """Replace $times and the like with names of topics."""
     return {name: Template(text).substitute(topics) for name, text in given.items()}
 
 
 def _write_records(address: str, topic: str) -> None:
-    """In every codec: headers of all kinds, null and empty keys and values, times of all kinds."""
+    """Write records in every codec: headers of all kinds, null and empty keys and values, times of
+    all kinds.
+    """
     headers = (
         *(("a", b"1"), ("a", b"2"), ("", b""), ("null", None)),
         ("\u00fc", bytes(range(256))),
@@ -84,7 +86,7 @@ def _write_records(address: str, topic: str) -> None:
 
 
 def _compact(broker, topic: str) -> None:
-    """Until the cleaner has been there."""
+    """Write records, and wait until the cleaner has compacted them."""
     for n in range(20):
         append(broker.address, topic, [(T0 + n, b"k%d" % k, b"%d" % n, ()) for k in range(3)])
         append(broker.address, topic, [(T0 + n, b"gone %d" % n, None, ())])
@@ -92,7 +94,7 @@ def _compact(broker, topic: str) -> None:
 
 
 def _transact(producer, topic: str) -> None:
-    """Committed, aborted, committed, open."""
+    """Write transactions: committed, aborted, committed, open."""
     producer.init_transactions()
     for n, commit in enumerate((True, False, True)):
         producer.begin_transaction()

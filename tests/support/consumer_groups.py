@@ -1,5 +1,6 @@
-"""A group coordinator without a broker: its shard, a log of what it decides, and members that do as
-clients do, each step when it is told to."""
+"""A group coordinator without a broker: its shard, its log, and members that act as clients do, one
+step at a time.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ OUT = {
     ErrorCode.fenced_instance_id,
     ErrorCode.group_id_not_found,
 }
-"""What tells a member that it is none any more."""
+"""Errors with which a member learns that it is not a member any more."""
 
 
 class Coordinator:
@@ -55,7 +56,7 @@ class Coordinator:
         self.log: list[tuple[bytes, bytes | None]] = []
         self.answers: dict[int, Any] = {}
         self._waiting: set[int] = set()
-        """Tickets that were not answered yet."""
+        """Tickets without a response."""
         self._tickets = 0
         self._ids = 0
         self._topics = 0
@@ -80,7 +81,7 @@ class Coordinator:
         return found
 
     def ask(self, request: Any) -> Any:
-        """The answer, if there is one at once; raises its KafkaError."""
+        """Return the response, if there is one at once. Raises its KafkaError."""
         ticket = self.send(request)
         answer = self.answers.pop(ticket, None)
         if isinstance(answer, KafkaError):
@@ -88,7 +89,7 @@ class Coordinator:
         return answer
 
     def send(self, request: Any) -> int:
-        """The ticket, by which `answers` has the answer once there is one."""
+        """Send a request, and return its ticket; `answers` has the response once there is one."""
         self._tickets = ticket = self._tickets + 1
         self._waiting.add(ticket)
         try:
@@ -120,7 +121,7 @@ class Coordinator:
         self.now_ms = end_ms
 
     def reload(self) -> None:
-        """What was kept is all there is."""
+        """Reload the shard from its log alone."""
         lost = KafkaError(ErrorCode.not_coordinator)
         self._answer([(ticket, lost) for ticket in sorted(self._waiting)])
         before = {g.id: g.kept() for g in self._consumer_groups()}
@@ -135,7 +136,7 @@ class Coordinator:
         return [g for g in self.shard.groups.values() if isinstance(g, ConsumerGroup)]
 
     def set_topic(self, name: str, partitions: int) -> None:
-        """Created, grown, or with no partitions deleted."""
+        """Create or grow a topic; delete it if `partitions` is 0."""
         known = self.image.topics.get(name)
         if partitions == 0:
             self.image = self.image.with_topics({}, frozenset({name}))
@@ -147,14 +148,15 @@ class Coordinator:
         self._carry_out(self.shard.image_changed(self.image, self.now))
 
     def partitions(self, *names: str) -> set[TopicIdPartition]:
-        """Of those topics that exist."""
+        """Return the partitions of those topics that exist."""
         topics = [self.image.topics[name] for name in names if name in self.image.topics]
         return {TopicIdPartition(t.id, p.partition) for t in topics for p in t.partitions}
 
 
 class Consumer:
-    """A member as the Java client is one: it gives back at once or when it gets round to it, takes
-    new partitions only then, and says all there is to say when an answer was lost."""
+    """A member like the Java client. It revokes partitions at once or later, takes new ones only
+    then, and sends its full state after a lost response.
+    """
 
     def __init__(
         self,
@@ -194,7 +196,7 @@ class Consumer:
         )
 
     def beat(self, *, is_lost: bool = False, lags: bool = False) -> ConsumerHeard | None:
-        """One heartbeat; `is_lost` its answer, and it `lags` when it does nothing about it yet."""
+        """Send one heartbeat. Lose its response if `is_lost`; do not reconcile yet if it `lags`."""
         try:
             heard: ConsumerHeard = self.coordinator.ask(self.request())
         except KafkaError as error:
@@ -214,7 +216,7 @@ class Consumer:
         return heard
 
     def reconcile(self) -> None:
-        """Give back what it was not told to have; with that said, it takes the rest."""
+        """Revoke the partitions that are not in the assignment; once reported, take the others."""
         kept = self.owned & self.told
         self.owned = self.told if kept == self.owned else kept
 
@@ -232,10 +234,11 @@ class Consumer:
 
 
 class ClassicConsumer:
-    """A member that speaks JoinGroup and SyncGroup, one step at a time; who is told to lead a group
-    of its kind assigns it.
+    """A member that uses JoinGroup and SyncGroup, one step at a time. As leader of a classic group,
+    it computes the assignment.
 
-    `cooperative`: it keeps what it has while it joins, and gives back what it is not given again.
+    If `cooperative`, it keeps its partitions while it joins, and revokes those that are not
+    assigned to it again.
     """
 
     def __init__(
@@ -257,7 +260,7 @@ class ClassicConsumer:
         self.generation = -1
         self.owned: frozenset[TopicIdPartition] = frozenset()
         self.is_stable = False
-        """It has what its generation gave it."""
+        """Whether it has the assignment of its generation."""
         self._waits_for: int | None = None
         self._joined: Joined | None = None
 
@@ -273,7 +276,7 @@ class ClassicConsumer:
         return self.coordinator.image.topic_names.get(topic_id, "deleted")
 
     def step(self) -> None:
-        """One request, or its answer."""
+        """Send one request, or process its response."""
         if self._waits_for is not None:
             if self._waits_for in self.coordinator.answers:
                 answer = self.coordinator.answers.pop(self._waits_for)
@@ -353,7 +356,7 @@ class ClassicConsumer:
 
     def _take(self, assigned: frozenset[TopicIdPartition]) -> None:
         if self.cooperative and not self.owned <= assigned:
-            # What it gives back is told by joining again.
+            # It reports revoked partitions by joining again.
             self.is_stable = False
             self.owned &= assigned
         else:

@@ -1,4 +1,4 @@
-"""Members of consumer groups (KIP-848) in virtual time; what they do beside is in members.py."""
+"""Members of consumer groups (KIP-848) in virtual time; members.py has the rest of a member."""
 
 from __future__ import annotations
 
@@ -25,22 +25,24 @@ from tests.support.members import (
 )
 
 NOT_YET_MS = 1000
-"""Until who finds its instance id taken tries again."""
+"""Time until a member whose instance id is in use tries again."""
 
 
 class ConsumerMember(Member):
-    """It gives back what it is not told to have, says so, and only then takes what is new."""
+    """A member that revokes what is not assigned to it, reports this, and only then takes new
+    partitions.
+    """
 
     def __init__(self, setting: Setting, name: str) -> None:
         super().__init__(setting, name)
         self.member_id = str(uuid.UUID(int=self.time.random.getrandbits(128)))
         self.told = NOTHING_ASSIGNED
         self._heartbeats = 0
-        """Which of the loops that send them goes on."""
+        """The number of the heartbeat loop that is active."""
         self.begin()
 
     def begin(self) -> None:
-        """Join, alone or again."""
+        """Join, for the first time or again."""
         self.let_go()
         self.generation = JOINING_EPOCH
         self.told = NOTHING_ASSIGNED
@@ -104,7 +106,7 @@ class ConsumerMember(Member):
         has_changed = owned != self.owned
         if has_changed or answer.epoch != self.generation:
             self.take(answer.epoch, owned)
-        # What it gave back or took it says at once.
+        # It reports revoked and added partitions at once.
         self._beat_again(1 if has_changed else answer.heartbeat_interval_ms)
 
     def _refused(self, code: ErrorCode) -> None:

@@ -1,4 +1,4 @@
-"""A consumer and a broker that answers its fetches as a test wants."""
+"""A consumer, and a broker that answers its fetches as a test needs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST_BATCHES = 4
 
 
 class Log:
-    """What a broker keeps of one partition: batches by base offset."""
+    """A partition of the broker: batches by base offset."""
 
     def __init__(self) -> None:
         self.batches: list[tuple[int, int, bytes]] = []
@@ -34,7 +34,7 @@ class Log:
         self.divergence: tuple[int, int] = (-1, -1)
 
     def append(self, count: int = 1, **fields) -> None:
-        """So many records of a batch: each value is its offset, each timestamp 1000 more."""
+        """Append a batch of `count` records: each value is its offset, each timestamp 1000 more."""
         records = [(1000 + self.end + n, None, b"%d" % (self.end + n), ()) for n in range(count)]
         data = encode_batch(records, base_offset=self.end, leader_epoch=self.epoch, **fields)
         self.batches.append((self.end, count, data))

@@ -1,4 +1,4 @@
-"""A broker without logs and listeners: what ZooKeeper and the controller see of it."""
+"""A broker without logs and listeners, as ZooKeeper and the controller see it."""
 
 import asyncio
 import contextlib
@@ -29,9 +29,9 @@ class ControlledBroker:
         self.zookeeper = world.zookeeper
         self.metadata = MetadataCache(ClusterMetadata(""))
         self.told = []
-        """Images after each change of settings."""
+        """Images after each change of configs."""
         self.requests = []
-        """What the controller said to this broker."""
+        """The controller's requests to this broker."""
         self.registration = Registration(
             world, config, broker_id, [ENDPOINT], LogManager(world, config)
         )
@@ -84,7 +84,9 @@ class ControlledBroker:
         return self
 
     async def _listen(self):
-        """Nothing is answered where it says that it is: that proves nothing."""
+        """Listen at the advertised address, and answer nothing, from which nothing can be
+        concluded.
+        """
         with contextlib.suppress(OSError):
             await asyncio.get_running_loop().create_server(
                 asyncio.Protocol, ENDPOINT.host, ENDPOINT.port
@@ -100,7 +102,9 @@ class ControlledBroker:
         await asyncio.wait(self._running)
 
     async def until_active(self):
-        """A session that a crash left may hold /controller still."""
+        """Wait until this controller is active: a session that a crash left may still hold
+        /controller.
+        """
         while not self.controller.is_active:
             await asyncio.sleep(0.1)
 
@@ -110,7 +114,7 @@ class ControlledBroker:
 
     @property
     def said(self):
-        """Kind and topics of each request."""
+        """Return the kind and topics of each request."""
         return [
             (type(r).__name__.removesuffix("Request"), {t.topic_name for t in r.topic_states})
             for r in self.requests

@@ -1,12 +1,12 @@
-"""A broker that is nothing but its registration and its answers to the controller.
+"""A broker that consists only of its registration and its responses to the controller.
 
     async with ControlledPeer(ensemble, 2) as peer:
         ...
-        peer.told(LeaderAndIsrRequest)      what the controller has said to it so far
+        peer.told(LeaderAndIsrRequest)      the controller's requests so far
         peer.errors["t", 0] = ErrorCode.kafka_storage_error
-        peer.may_answer.clear()             it answers nothing until that is set
+        peer.may_answer.clear()             it sends no response until this is set
 
-It listens where a broker's process would, so a connection that stays open proves it alive.
+It listens at the address of the broker, so an open connection proves it alive.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class ControlledPeer(ScriptedBroker):
         self.zookeeper = ensemble.client()
         self.ensemble = ensemble
         self.errors: dict[tuple[str, int], ErrorCode] = {}
-        """What it answers for some partitions, to LeaderAndIsr and StopReplica."""
+        """Its errors for partitions, in responses to LeaderAndIsr and StopReplica."""
         self.refuses = ErrorCode.none
-        """What it answers to StopReplica as a whole."""
+        """The top-level error of its StopReplica responses."""
         self.may_answer = asyncio.Event()
         self.may_answer.set()
         self.answered: list[ControlMessage] = []
@@ -71,7 +71,7 @@ class ControlledPeer(ScriptedBroker):
 
     @property
     def epoch(self) -> int:
-        """Of its registration."""
+        """Return the broker epoch of its registration."""
         return self.ensemble.tree.nodes[znodes.broker_path(self.id)].stat.czxid
 
     async def register(self) -> None:
@@ -82,12 +82,12 @@ class ControlledPeer(ScriptedBroker):
         await self.zookeeper.delete(znodes.broker_path(self.id))
 
     async def register_again(self) -> None:
-        """As another life of the broker, so quickly that nobody sees that the first has gone."""
+        """Register again as a restarted broker, so quickly that its absence goes unnoticed."""
         path = znodes.broker_path(self.id)
         await self.zookeeper.multi([Delete(path), Create(path, self._data(), ephemeral=True)])
 
     async def move(self) -> None:
-        """It listens on another port from now on, in the same registration."""
+        """Listen on another port from now on, with the same registration."""
         self.stop()
         self.port = next(PORTS)
         await self.start()
@@ -98,7 +98,7 @@ class ControlledPeer(ScriptedBroker):
         return znodes.encode_broker(znodes.BrokerRegistration(self.id, (endpoint,), 0))
 
     def told(self, kind: type[R]) -> list[R]:
-        """What the controller has said to it, in order, answered or not."""
+        """Return the controller's requests of a kind, in order, answered or not."""
         return [request for request in self.requests if isinstance(request, kind)]
 
     async def answer(self, header: codec.RequestHeader, request: Any) -> bytes | None:

@@ -1,4 +1,4 @@
-"""A consumer in a group of its own, and a coordinator that answers as a test wants."""
+"""A consumer in a group of its own, and a coordinator that answers as a test needs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ GIVEN_ID = "m-1"
 
 
 class Coordinator(Server):
-    """Of one group; `refuse` what comes next, `rebalance` lets the next heartbeat tell."""
+    """The coordinator of one group: `refuse` sets errors for the next requests, `rebalance` starts
+    one with the next heartbeat.
+    """
 
     def __init__(self, loop: SimLoop) -> None:
         super().__init__(loop)
@@ -33,7 +35,7 @@ class Coordinator(Server):
         self.joined: list[str] = []
         self.committed: dict[TopicPartition, Any] = {}
         self.target = [T0, T1]
-        """By KIP-848."""
+        """The target assignment by KIP-848."""
         self.group_epoch = 1
         self.interval_ms = 1000
         self.extra_members: list[Any] = []
@@ -165,7 +167,7 @@ class Coordinator(Server):
 
 
 class Heard(RebalanceListener):
-    """What came and went, in order: ("+", 0, 1), ("-", 0), ("lost", 1)."""
+    """Assigned, revoked and lost partitions, in order: ("+", 0, 1), ("-", 0), ("lost", 1)."""
 
     def __init__(self) -> None:
         self.events: list[tuple[Any, ...]] = []
@@ -181,7 +183,7 @@ class Heard(RebalanceListener):
 
 
 def run(scenario, *, assignors=(), **settings: str):
-    """`scenario(consumer, coordinator, heard)`; the consumer has subscribed to t-0 and t-1."""
+    """Run `scenario(consumer, coordinator, heard)`; the consumer has subscribed to t-0 and t-1."""
 
     async def main(loop: SimLoop):
         coordinator = Coordinator(loop)
@@ -207,7 +209,7 @@ async def joined(consumer) -> None:
 
 
 async def poll_on(consumer) -> None:
-    """Until it raises."""
+    """Poll until it raises."""
     async with asyncio.timeout(30):
         while True:
             await consumer.poll(100)

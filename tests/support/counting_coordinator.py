@@ -35,7 +35,7 @@ class Add:
     key: str
     number: int = 1
     note: str = ""
-    """What makes its record large."""
+    """Text that makes its record large."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Read:
 
 @dataclass(frozen=True)
 class Wait:
-    """Answered once `for_ms` have passed since the last one who waited for this key came."""
+    """A request that is answered `for_ms` after the last request that waits for this key."""
 
     key: str
     for_ms: int
@@ -53,14 +53,14 @@ class Wait:
 
 @dataclass(frozen=True)
 class Forget:
-    """Whoever waits for this key is answered at once."""
+    """Answer all requests that wait for this key, at once."""
 
     key: str
 
 
 @dataclass(frozen=True)
 class Again:
-    """Answered once it counts; that it does has the effect that it is added once more."""
+    """A request that is answered once it is counted, and has the effect of one more addition."""
 
     key: str
     times: int
@@ -74,7 +74,7 @@ class Added:
 
 
 class Counter:
-    """Adds up, by key."""
+    """A shard that adds up, by key."""
 
     def __init__(self) -> None:
         self.totals: dict[str, int] = {}
@@ -138,7 +138,7 @@ class Counter:
 
 
 class Host:
-    """A broker, and on it one coordinator more."""
+    """A broker with one more coordinator."""
 
     runtime: CoordinatorRuntime[Counter]
 
@@ -186,7 +186,7 @@ class Host:
         return self.made[-1]
 
     def code(self, request: Any) -> ErrorCode | None:
-        """How it is refused at once."""
+        """Return the error with which a request is refused at once."""
         try:
             self.runtime.ask(request.key, request)
         except KafkaError as error:
@@ -194,7 +194,7 @@ class Host:
         return None
 
     async def ask(self, request: Any) -> Any:
-        """As a client would: again until it is answered."""
+        """Retry as a client does, until there is a response."""
         while True:
             with contextlib.suppress(KafkaError):
                 return await self.runtime.ask(request.key, request)

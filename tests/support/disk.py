@@ -1,23 +1,23 @@
-"""A disk in memory that loses what was not synced, and fails when told to.
+"""A disk in memory that loses unsynced writes, and fails on demand.
 
     disk = SimDisk(loop.random, clock)
     ...
-    disk = disk.crash()          a power cut: each write that was not synced is lost, torn or kept
-    disk = disk.kill()           the process died: all it wrote stays
+    disk = disk.crash()          a power cut: each unsynced write is lost, torn or kept
+    disk = disk.kill()           the process died: all its writes stay
     disk.fail("sync", errno.EIO, path="*.log", times=1)
     disk.capacity_bytes = 1 << 20
-    disk.operations_left = 17    all fail from then on, as if the machine had stopped there
+    disk.operations_left = 17    all later ones fail, as if the machine had stopped there
 
 It is as strict as POSIX lets a disk be:
 
-- A sync makes a file's bytes and size durable, never its name: entries made, renamed or removed in
-  a directory are durable once that directory was synced, those of a new directory once its parent
-  was as well.  Of the entries that were not, a power cut keeps the first few, each rename whole.
-- A sync that fails loses what it should have written, though it can still be read until the power
-  cut, and the next sync succeeds without it (as Linux does).
+- A sync makes a file's bytes and size durable, never its name.  Entries that were created, renamed
+  or removed are durable once their directory was synced, and those of a new directory once its
+  parent was as well.  Of the unsynced entries, a power cut keeps the first few, each rename whole.
+- A sync that fails loses the bytes, as Linux does: they can be read until the power cut, and the
+  next sync succeeds without them.
 - A write that fails may have written a part.
-- A dead process' disk refuses everything, and what it had offloaded never runs, or never ends.
-- Offloaded work is a thread's: at some of its operations on the disk the loop goes on meanwhile.
+- The disk of a dead process refuses everything, and its offloaded work never runs, or never ends.
+- Offloaded work acts as a thread: at some of its disk operations the loop runs meanwhile.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 MEAN_OFFLOAD_S = 0.002
 PAUSE_CHANCE = 0.1
-"""How often work that was offloaded lets the loop go on before an operation."""
+"""Probability that offloaded work lets the loop run before an operation."""
 MUCH_ROOM_BYTES = 1 << 40
 PAGE_BYTES = 4096
 
@@ -53,39 +53,42 @@ class SimDisk:
     def __init__(self, random: Random, clock: Clock) -> None:
         self.capacity_bytes = MUCH_ROOM_BYTES
         self.cold_chance = 0.0
-        """How often `read_cached` finds that memory does not hold the bytes."""
+        """Probability that `read_cached` finds that the bytes are not in memory."""
         self.counts: collections.Counter[str] = collections.Counter()
-        """How often each operation was asked for."""
+        """Calls of each operation."""
         self.operations_left: int | None = None
         self.most_files_left = 1 << 20
         self.mean_offload_s = MEAN_OFFLOAD_S
-        """How long offloaded work takes in the mean, and each of its pauses."""
+        """Mean duration of offloaded work in seconds, and of each of its pauses."""
         self.random = random
         self.clock = clock
         self._root = Directory()
         self._locks: set[str] = set()
         self._faults: list[Fault] = []
         self.on_truncate: Callable[[str], None] = lambda path: None
-        """Told of each file that is cut."""
+        """Called with the path of each file that is truncated."""
         self._is_dead = False
         self._killed: list[greenlet] = []
-        """Kept, for one that nobody holds would be ended by an exception.  Nobody else may hold
-        those who wait for them either: asyncio complains of tasks that vanish."""
+        """Killed greenlets. A greenlet without a reference would be ended by an exception. Nothing
+        else may hold the tasks that wait for them: asyncio reports tasks that vanish.
+        """
 
     def kill(self) -> SimDisk:
-        """The disk as the next process finds it."""
+        """Return the disk as the next process finds it."""
         return self._next(self._root)
 
     def crash(self, keep: float | None = None) -> SimDisk:
-        """The disk as it is after a power cut: of what was not synced all is kept for `keep` 1.0,
-        nothing for 0.0, else chance decides for each write and directory."""
+        """Return the disk as it is after a power cut. `keep` 1.0 keeps all unsynced writes, 0.0
+        none; with None, chance decides for each write and directory.
+        """
         return self._next(self._root.after_crash(self.random, keep))
 
     def fail(
         self, operation: str, error: int = errno.EIO, *, path: str = "*", times: int | None = None
     ) -> Fault:
-        """Let `operation` (a method's name, of the disk or a file; * for any) fail on paths like
-        that one."""
+        """Make `operation` (a method's name, of the disk or a file; * for any) fail on matching
+        paths.
+        """
         fault = Fault(operation, error, path, times)
         self._faults.append(fault)
         return fault
@@ -223,7 +226,7 @@ class SimDisk:
         return sum(inode.used_bytes for inode in self._root.inodes())
 
     def touch(self, operation: str, path: str) -> None:
-        """Raise what this operation on this path is to fail with."""
+        """Raise the error with which this operation on this path has to fail."""
         if getcurrent().parent is not None and self.random.random() < PAUSE_CHANCE:
             self._pause()
         self.counts[operation] += 1
@@ -240,14 +243,14 @@ class SimDisk:
         loop.call_later(self.random.expovariate(1 / self.mean_offload_s), self._go_on, thread)
 
     def _go_on(self, thread: greenlet) -> None:
-        """Until it is done, or pauses."""
+        """Run the work until it ends, or pauses."""
         if self._is_dead:
             self._killed.append(thread)
         elif thread not in self._killed:
             thread.switch()
 
     def _pause(self) -> None:
-        """Let the loop go on, and the work on this thread a little later."""
+        """Let the loop run, and continue the work on this greenlet a little later."""
         thread = getcurrent()
         self._go_on_later(thread)
         assert thread.parent is not None
@@ -365,7 +368,7 @@ class SimFile:
         return -1
 
     def store(self, position: int, data: bytes) -> None:
-        """Through a mapping, where no error can be returned."""
+        """Write through a mapping, which cannot return an error."""
         end = position + len(data)
         assert end <= len(self._inode.data), "bus error: the file was cut under its mapping"
         page_end = -(-self._inode.used_bytes // PAGE_BYTES) * PAGE_BYTES
@@ -374,9 +377,9 @@ class SimFile:
         self._change(("write", position, data))
 
     def _room(self, position: int, size: int) -> int:
-        """How many of these bytes the disk still takes."""
+        """Return how many of these bytes the disk still has space for."""
         if self._disk.capacity_bytes == MUCH_ROOM_BYTES:
-            return size  # without adding up all files
+            return size  # fast path: does not add up all files
         growth = position + size - self._inode.used_bytes
         return size - max(0, min(size, growth - self._disk.room_bytes()))
 
@@ -464,7 +467,7 @@ class Fault:
     error: int
     path: str
     times: int | None
-    """How often it still strikes; None: until cleared."""
+    """Number of failures left; None: until cleared."""
 
     def strikes(self, operation: str, path: str) -> bool:
         if self.operation not in (operation, "*") or not fnmatch.fnmatchcase(path, self.path):

@@ -1,13 +1,13 @@
-"""Consume, transform, produce on simulated brokers: their clients, and what these saw.
+"""Consume-transform-produce on simulated brokers: the clients, and the history that they record.
 
     Transformer   reads `in` as a member of a group and writes to `out`, in transactions
     Transferer    moves amounts between accounts: each transaction writes -n and +n
     Reader        reads committed records, again and again from the beginning
 
     transform     the records of `in` are there once in `out`, and their offsets committed
-    transfer      nobody ever sees that money came from nowhere, or went there
+    transfer      no reader ever sees that money appeared or vanished
 
-A value is "<what must be there once>#<its transaction>", a transfer's "<id>:<amount>#...".
+A value is "<text that must be there once>#<its transaction>", a transfer's "<id>:<amount>#...".
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ PROTOCOLS = [
     {"group.protocol": "consumer"},
 ]
 OPEN_S = 15
-"""Longer than a transaction may be open, and to find out that it has been for too long."""
+"""Seconds longer than the transaction timeout, and than the detection of expired transactions."""
 INPUTS, RECORDS = 2, 30
 LIMIT_S = 300
 
 
 class Transaction:
-    """One transaction of a producer, entered into the history as it goes."""
+    """One transaction of a producer, whose operations are recorded in the history."""
 
     def __init__(
         self, scene: Scene, producer: Producer, who: str, number: int, group: str = GROUP
@@ -185,7 +185,9 @@ class Transformer:
         self._group = group
 
     async def __call__(self, scene: Scene, name: str) -> None:
-        """Begins anew, as a program that is started again, whenever it cannot go on."""
+        """A client that starts again from scratch, as a restarted program does, whenever it cannot
+        go on.
+        """
         life = 0
         while name not in scene.replaced:
             life += 1
@@ -245,7 +247,9 @@ class Transformer:
 
 
 class Transferer:
-    """Moves money: what is taken from one account is given to another, or neither."""
+    """A client that moves money: each amount is taken from one account and given to another, or
+    neither.
+    """
 
     def __init__(
         self, transactional_id: str, transfers: int, accounts: Sequence[TopicPartition]
@@ -291,7 +295,7 @@ class Transferer:
 
 
 class Reader:
-    """Each time that it begins anew it is another reader."""
+    """A reader that is a new one each time that it starts again."""
 
     def __init__(self, partitions: Sequence[TopicPartition]) -> None:
         self._partitions = partitions
@@ -309,7 +313,7 @@ class Reader:
 async def read(
     scene: Scene, who: str, partitions: Sequence[TopicPartition], until_s: float | None = None
 ) -> None:
-    """From the beginning, to a time or to the end."""
+    """Read from the beginning, until a time or to the end."""
     config = ConsumerConfig.of(scene.consumer)
     poll = 0
     async with Consumer(config, random=scene.new_chance()) as consumer:
@@ -332,7 +336,7 @@ async def read(
 
 
 async def look(scene: Scene, partitions: Sequence[TopicPartition]) -> None:
-    """Whether anything is left open."""
+    """Record the last stable offsets and the ends, to find open transactions."""
     async with (
         Consumer(ConsumerConfig.of(scene.consumer), random=scene.new_chance()) as stable,
         Consumer(ConsumerConfig.of(scene.bootstrap), random=scene.new_chance()) as whole,
@@ -344,11 +348,11 @@ async def look(scene: Scene, partitions: Sequence[TopicPartition]) -> None:
 
 
 Trouble: TypeAlias = Callable[[Scene, asyncio.Event], Coroutine[Any, Any, None]]
-"""What befalls the brokers and their network, until told."""
+"""Faults of the brokers and their network, until the event is set."""
 
 
 async def offsets(scene: Scene) -> dict[TopicPartition, int]:
-    """What the group has committed, of each partition of the input."""
+    """Return the group's committed offset of each input partition."""
     since = len(scene.history)
     async with Admin(AdminConfig.of(scene.bootstrap), random=scene.new_chance()) as admin:
         found = await admin.groups.offsets([GROUP])
@@ -382,7 +386,7 @@ async def transform(scene: Scene, trouble: Trouble) -> None:
         name = random.choice(list(workers))
         before, silent = workers[name], random.random() < 0.5
         if silent:
-            # It goes on where it was when it is heard of again, while another has its place.
+            # Once reachable again, it goes on where it was, while another has its place.
             scene.replaced.add(before)
             scene.cut(before)
         else:
@@ -422,7 +426,7 @@ async def transfer(scene: Scene, trouble: Trouble) -> None:
 
 
 async def finish(scene: Scene) -> None:
-    """All that is open is ended, and the history holds."""
+    """Wait until no transaction is open, and verify the history."""
     await scene.stop()
     await asyncio.sleep(OPEN_S)
     await read(scene, "last", scene.outputs)

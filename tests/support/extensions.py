@@ -1,6 +1,6 @@
-"""What is written in C, built for a test.
+"""The C extensions, built for a test.
 
-K_C_FLAGS are for the compiler: tests/soak builds it so that it sees each access out of bounds.
+K_C_FLAGS are compiler flags: tests/soak sets some that detect each access out of bounds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def build(name: str, directory: Path) -> ModuleType:
-    """The module `name`, out of its source."""
+    """Build the module `name` from its source, and import it."""
     require("gcc")
     source = (ROOT / name.replace(".", "/")).with_suffix(".c")
     path = directory / f"{source.stem}{sysconfig.get_config_var('EXT_SUFFIX')}"
@@ -36,5 +36,5 @@ def build(name: str, directory: Path) -> ModuleType:
 
 
 def exactly(body: bytes) -> memoryview:
-    """With nothing after them, where a byte too many would be read unnoticed."""
+    """Return the bytes with nothing after them, so that a read past their end is detected."""
     return memoryview(array("B", body))

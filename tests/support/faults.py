@@ -1,10 +1,10 @@
-"""What can happen to the brokers of a simulated cluster, each for some seconds, and then mended.
+"""Faults of the brokers of a simulated cluster, each for some seconds, and then repaired.
 
     await strike(swarm, "pause", 5.0)
 
-A fault is a function of two brokers that nothing else befalls meanwhile, and of how long it lasts.
-None of them may lose what was acknowledged with acks=all, nor keep the cluster from going on for
-long once it is mended.
+A fault is a function of two brokers that have no other fault meanwhile, and of its duration. No
+fault may lose a record that was acknowledged with acks=all, nor keep the cluster from recovering
+soon after the repair.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ async def stop(swarm: Swarm, one: int, other: int, lasts_s: float) -> None:
 
 
 async def kill_all(swarm: Swarm, one: int, other: int, lasts_s: float) -> None:
-    """All processes at once; the machines go on."""
+    """Kill all processes at once; the machines keep running."""
     for broker in swarm.cluster.brokers:
         await swarm.cluster.kill(broker)
     await asyncio.sleep(lasts_s / 5)
@@ -55,7 +55,7 @@ async def kill_all(swarm: Swarm, one: int, other: int, lasts_s: float) -> None:
 
 
 async def rolling_restart(swarm: Swarm, one: int, other: int, lasts_s: float) -> None:
-    """One after the other, each once the one before is in sync again."""
+    """Restart the brokers one by one, each once the one before is in sync again."""
     for broker in swarm.cluster.brokers:
         await swarm.cluster.stop(broker)
         await asyncio.sleep(lasts_s / 10)
@@ -64,8 +64,9 @@ async def rolling_restart(swarm: Swarm, one: int, other: int, lasts_s: float) ->
 
 
 async def power(swarm: Swarm, one: int, other: int, lasts_s: float) -> None:
-    """One machine's; what was not on its disk is gone or torn.  The others stay as they are until
-    it has all again: who loses two machines loses records, as with Kafka."""
+    """Cut the power of one machine; its unsynced writes are lost or torn. The other brokers have no
+    fault until it is in sync again: a cluster that loses two machines loses records, as with Kafka.
+    """
     await swarm.cluster.until_all_in_isr()
     swarm.note(LostPower(swarm.now_s, one))
     swarm.loses_bytes(one)
@@ -76,8 +77,9 @@ async def power(swarm: Swarm, one: int, other: int, lasts_s: float) -> None:
 
 
 async def power_and_kill_all(swarm: Swarm, one: int, other: int, lasts_s: float) -> None:
-    """One machine's, and the processes of all others die.  It is back first, but what it lost the
-    others have."""
+    """Cut the power of one machine, and kill the processes of all others. It is back first, but the
+    others have the records that it lost.
+    """
     await swarm.cluster.until_all_in_isr()
     swarm.note(LostPower(swarm.now_s, one))
     swarm.loses_bytes(one)
@@ -93,28 +95,28 @@ async def power_and_kill_all(swarm: Swarm, one: int, other: int, lasts_s: float)
 
 
 async def pause(swarm: Swarm, one: int, other: int, lasts_s: float) -> None:
-    """SIGSTOP, SIGCONT."""
+    """Pause and resume the process: SIGSTOP, SIGCONT."""
     swarm.cluster.brokers[one].pause()
     await asyncio.sleep(lasts_s)
     swarm.cluster.brokers[one].resume()
 
 
 async def cut(swarm: Swarm, one: int, other: int, lasts_s: float) -> None:
-    """Two brokers do not reach each other."""
+    """Cut the network between two brokers."""
     swarm.loop.network.cut(f"b{one}", f"b{other}")
     await asyncio.sleep(lasts_s)
     swarm.loop.network.heal(f"b{one}", f"b{other}")
 
 
 async def cut_one_way(swarm: Swarm, one: int, other: int, lasts_s: float) -> None:
-    """What one sends does not reach the other."""
+    """Drop the packets from one broker to the other."""
     swarm.loop.network.cut_one_way(f"b{one}", f"b{other}")
     await asyncio.sleep(lasts_s)
     swarm.loop.network.heal(f"b{one}", f"b{other}")
 
 
 async def isolate(swarm: Swarm, one: int, other: int, lasts_s: float) -> None:
-    """A broker reaches neither another nor ZooKeeper; clients reach it."""
+    """Cut a broker from the others and from ZooKeeper; clients still reach it."""
     others = [f"b{broker}" for broker in swarm.cluster.brokers if broker != one]
     for name in others:
         swarm.loop.network.cut(f"b{one}", name)
@@ -126,26 +128,26 @@ async def isolate(swarm: Swarm, one: int, other: int, lasts_s: float) -> None:
 
 
 async def slow_link(swarm: Swarm, one: int, other: int, lasts_s: float) -> None:
-    """Between two brokers."""
+    """Slow down the network between two brokers."""
     swarm.loop.network.slow(f"b{one}", f"b{other}", SLOW_LINK_S)
     await asyncio.sleep(lasts_s)
     swarm.loop.network.slow(f"b{one}", f"b{other}", None)
 
 
 async def expire(swarm: Swarm, one: int, other: int, lasts_s: float) -> None:
-    """Its ZooKeeper session ends."""
+    """Expire the broker's ZooKeeper session."""
     swarm.cluster.expire(one)
 
 
 async def zookeeper_cut(swarm: Swarm, one: int, other: int, lasts_s: float) -> None:
-    """ZooKeeper does not hear of it, nor it of ZooKeeper."""
+    """Cut the network between the broker and ZooKeeper."""
     swarm.cluster.zookeeper(one).silence()
     await asyncio.sleep(lasts_s)
     swarm.cluster.zookeeper(one).heal()
 
 
 async def refuse(swarm: Swarm, one: int, other: int, lasts_s: float) -> None:
-    """Its port refuses, though the process lives."""
+    """Refuse connections to the broker's port, though the process lives."""
     swarm.loop.network.refuse(f"b{one}")
     swarm.loop.network.close(f"b{one}")
     await asyncio.sleep(lasts_s)
@@ -153,13 +155,13 @@ async def refuse(swarm: Swarm, one: int, other: int, lasts_s: float) -> None:
 
 
 async def reset(swarm: Swarm, one: int, other: int, lasts_s: float) -> None:
-    """Connections break: all clients', and those between two brokers."""
+    """Reset the connections of all clients, and those between two brokers."""
     for name in [*swarm.clients, f"b{other}"]:
         swarm.loop.network.reset(name, f"b{one}")
 
 
 async def clients_cut(swarm: Swarm, one: int, other: int, lasts_s: float) -> None:
-    """No client reaches it; all brokers do."""
+    """Cut the broker from all clients; all brokers reach it."""
     names = list(swarm.clients)
     for name in names:
         swarm.loop.network.cut(name, f"b{one}")
@@ -169,7 +171,7 @@ async def clients_cut(swarm: Swarm, one: int, other: int, lasts_s: float) -> Non
 
 
 async def clock_jump(swarm: Swarm, one: int, other: int, lasts_s: float) -> None:
-    """Its wall clock is a minute off."""
+    """Set the broker's wall clock a minute wrong."""
     swarm.cluster.brokers[one].clock.ahead_ms = swarm.random.choice([-JUMP_MS, JUMP_MS])
     await asyncio.sleep(lasts_s)
     swarm.cluster.brokers[one].clock.ahead_ms = 0
@@ -183,7 +185,7 @@ async def slow_disk(swarm: Swarm, one: int, other: int, lasts_s: float) -> None:
 
 
 async def full_disk(swarm: Swarm, one: int, other: int, lasts_s: float) -> None:
-    """Some hundred bytes more, and it takes nothing until there is room again."""
+    """Leave the disk space for some hundred bytes, until there is space again."""
     disk = swarm.cluster.brokers[one].disk
     before, disk.capacity_bytes = disk.capacity_bytes, disk.used_bytes() + 500
     await asyncio.sleep(lasts_s)
@@ -191,8 +193,9 @@ async def full_disk(swarm: Swarm, one: int, other: int, lasts_s: float) -> None:
 
 
 async def failing_disk(swarm: Swarm, one: int, other: int, lasts_s: float) -> None:
-    """Each write to a log fails, then the disk is changed for one with the same bytes.  A broker
-    whose only directory has failed ends by itself."""
+    """Make each write to a log fail, then replace the disk by one with the same bytes. A broker
+    whose only log directory has failed exits by itself.
+    """
     broker = swarm.cluster.brokers[one]
     operation = swarm.random.choice(["write_at", "sync"])
     broker.disk.fail(operation, errno.EIO, path="*.log")
@@ -202,13 +205,13 @@ async def failing_disk(swarm: Swarm, one: int, other: int, lasts_s: float) -> No
 
 
 async def failing_log_dir(swarm: Swarm, one: int, other: int, lasts_s: float) -> None:
-    """One of its log directories fails, and the broker goes on with the others."""
+    """Make one log directory fail; the broker goes on with the others."""
     broker = swarm.cluster.brokers[one]
     directory = swarm.random.choice(swarm.log_dirs)
     broken = broker.disk.fail("*", errno.EIO, path=f"{directory}/*")
     await asyncio.sleep(lasts_s)
     if swarm.random.random() < 0.5:
-        with contextlib.suppress(StorageError):  # what it says of a directory that it cannot close
+        with contextlib.suppress(StorageError):  # the error for a directory that it cannot close
             await swarm.cluster.stop(one)
         broken.clear()
     else:
@@ -217,8 +220,9 @@ async def failing_log_dir(swarm: Swarm, one: int, other: int, lasts_s: float) ->
 
 
 async def new_disk(swarm: Swarm, one: int, other: int, lasts_s: float) -> None:
-    """Its disk is changed for an empty one, maybe before anybody notices.  The others go on, and
-    one may die while it comes back."""
+    """Replace the broker's disk by an empty one, maybe before the cluster notices. The others go
+    on, and one may die during the broker's restart.
+    """
     await swarm.cluster.until_all_in_isr()
     random = swarm.random
     await swarm.cluster.kill(one)
@@ -239,9 +243,10 @@ async def new_disk(swarm: Swarm, one: int, other: int, lasts_s: float) -> None:
 
 
 async def foreign_write(swarm: Swarm, one: int, other: int, lasts_s: float) -> None:
-    """Another client writes the states of partitions as they are, so that their versions move on
-    unseen by the controller; then a broker dies.  In the end the controller is deposed: the next
-    one reads all there is."""
+    """Have another client rewrite the states of partitions, so that their versions change unknown
+    to the controller; then kill a broker. In the end depose the controller: the next one reads all
+    states.
+    """
     ensemble = swarm.cluster.ensemble
     client = ensemble.client()
     await client.start()
@@ -258,8 +263,9 @@ async def foreign_write(swarm: Swarm, one: int, other: int, lasts_s: float) -> N
 
 
 async def unreadable_znode(swarm: Swarm, one: int, other: int, lasts_s: float) -> None:
-    """A script overwrites the state of a partition, and there is another controller.  Then it is
-    put right, as by hand."""
+    """Overwrite the state of a partition as a script might, and elect another controller. Then
+    restore the state, as by hand.
+    """
     ensemble = swarm.cluster.ensemble
     paths = sorted(path for path in ensemble.tree.nodes if path.endswith("/state"))
     path = swarm.random.choice(paths)
@@ -273,15 +279,17 @@ async def unreadable_znode(swarm: Swarm, one: int, other: int, lasts_s: float) -
 
 
 BEGINNINGS = ("kill", "stop", "expire", "pause", "isolate", "zookeeper_cut")
-"""Faults of one broker that have the others act."""
+"""Faults of one broker to which the others react."""
 AIMED = ("kill", "pause", "isolate", "zookeeper_cut", "expire")
-"""Faults that strike who acts."""
+"""Faults of the broker that acts."""
 AIM_S = 15.0
-"""How long a moment is waited for."""
+"""Seconds to wait for a moment."""
 
 
 def at(moment: Moment) -> Fault:
-    """After a fault, who does this next is struck in the middle of it."""
+    """Return a fault that is followed by another one, of the broker that acts next in
+    this moment.
+    """
 
     async def strike_who_acts(swarm: Swarm, one: int, other: int, lasts_s: float) -> None:
         beginning, aimed = swarm.random.choice(BEGINNINGS), swarm.random.choice(AIMED)
@@ -347,7 +355,7 @@ OF_ALL = frozenset({"kill_all", "rolling_restart", "power", "power_and_kill_all"
 
 
 async def strike(swarm: Swarm, name: str, lasts_s: float) -> None:
-    """Have it befall brokers that are well; nothing where there are too few of them."""
+    """Inject the fault into brokers without a fault; skip it if there are too few."""
     well = [broker for broker in swarm.cluster.brokers if broker not in swarm.broken]
     if len(well) < (len(swarm.cluster.brokers) if name in OF_ALL else 2):
         return
@@ -364,7 +372,7 @@ async def strike(swarm: Swarm, name: str, lasts_s: float) -> None:
 async def befall(
     swarm: Swarm, name: str, one: int, other: int, lasts_s: float, victims: Collection[int] = ()
 ) -> None:
-    """One fault, from its beginning to its end, of `one` or of all `victims`."""
+    """Run one fault from its beginning to its end, of `one` or of all `victims`."""
     swarm.note(Struck(swarm.now_s, name, frozenset(victims or {one})))
     await FAULTS[name](swarm, one, other, lasts_s)
     swarm.note(Mended(swarm.now_s, name))

@@ -11,7 +11,7 @@ LENGTH_SIZE = 4
 
 
 class FrameReader:
-    """Cuts a stream of bytes, fed in any pieces, into frames of at most `limit_bytes`."""
+    """Splits a stream of bytes, fed in any pieces, into frames of at most `limit_bytes`."""
 
     __slots__ = ("_limit_bytes", "_received")
 
@@ -20,9 +20,9 @@ class FrameReader:
         self._received = bytearray()
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[bytes]:
-        """The frames that `data` completes, without their length.
+        """Return the frames that `data` completes, without their length.
 
-        Raises ProtocolError for a length that is negative or over the limit, as soon as it is seen.
+        Raises ProtocolError if a length is negative or over the limit, as soon as it is received.
         """
         received = self._received
         received += data

@@ -1,4 +1,4 @@
-"""Frames over topics of a broker, filled and read, for tests of the data source `k`."""
+"""DataFrames over topics of a broker, filled and read, for tests of the data source `k`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T0 = 1_700_000_000_000
 
 
 def of(reader, broker, topic: str, **options: object):
-    """`spark.read` or `spark.readStream` of one topic, with these options."""
+    """Load one topic with `spark.read` or `spark.readStream` and these options."""
     reader = reader.format("k").option("kafka.bootstrap.servers", broker.address)
     if not {"assign", "subscribePattern"} & options.keys():
         reader = reader.option("subscribe", topic)
@@ -27,7 +27,7 @@ def of(reader, broker, topic: str, **options: object):
 
 
 def fill(broker, topic: str, *counts: int, start: int = 0) -> None:
-    """So many records in each partition; values are p:n."""
+    """Write this many records to each partition; values are p:n."""
     for partition, count in enumerate(counts):
         if count:
             records = [
@@ -46,7 +46,7 @@ def offsets(topic: str, **of_partition: int) -> str:
 
 
 def planned(options: ReadOptions) -> list[KafkaOffsetRange]:
-    """What the tasks of a batch would read, as it is planned now."""
+    """Return the offset ranges that the tasks of a batch would read, as planned now."""
     return [one for task in BatchReader(options, ()).partitions() for one in task.ranges]
 
 
@@ -79,7 +79,7 @@ def made_anew(broker, topic: str) -> None:
 
 
 def run(frame, where: Path, *, after_each=lambda id: None, **trigger) -> tuple[list[str], list]:
-    """The query's new values, and its progress batch by batch."""
+    """Run the query; return its new values, and its progress batch by batch."""
     found: list[str] = []
 
     def collect(batch, id: int) -> None:

@@ -1,4 +1,4 @@
-"""Test suites of clients in Go, built from their modules, each test with its outcome."""
+"""Test suites of Go clients, built from their modules, with the outcome of each test."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ with socket.socket(socket.AF_UNIX) as server:
 
 
 def module(name: str, version: str = "") -> Path:
-    """The directory of a module's source; of the version that our own programs use, unless told."""
+    """Return the source directory of a module, by default of the version that our own
+    programs use.
+    """
     if not version:
         found = re.search(rf"^\s*{re.escape(name)} (v\S+)$", GO_MOD.read_text(), re.M)
         assert found is not None, name
@@ -39,7 +41,7 @@ def module(name: str, version: str = "") -> Path:
 
 
 class Suite:
-    """The tests of one package; `tags` are those of the build."""
+    """The tests of one package; `tags` are build tags."""
 
     def __init__(self, package: Path, program: Path, tags: str = "") -> None:
         self.package = package
@@ -54,7 +56,7 @@ class Suite:
         environment: Mapping[str, str],
         within: Sequence[str] = (),
     ) -> subprocess.Popen[bytes]:
-        """`within` comes before the command, as that of a network namespace."""
+        """Start the tests; `within` is a command prefix, such as one for a network namespace."""
         command = [*within, str(self.program), "-test.v", f"-test.timeout={TIMEOUT_S}s", *words]
         with open(output, "wb") as file:
             return subprocess.Popen(
@@ -68,9 +70,10 @@ class Suite:
 
 
 class Compose:
-    """`with Compose(directory, answers) as path:` a `docker` on that PATH, of which a suite wants
-    `docker compose stop|start|logs ... NAME`: `answers` is told the word and the name, and returns
-    what is printed."""
+    """`with Compose(directory, answers) as path:` puts a `docker` on that PATH, for a suite that
+    calls `docker compose stop|start|logs ... NAME`. `answers` is called with the word and the name,
+    and returns the output.
+    """
 
     def __init__(self, directory: Path, answers: Callable[[str, str], str]) -> None:
         directory.mkdir()
@@ -96,7 +99,7 @@ class Compose:
         while True:
             try:
                 connection, _ = self._listener.accept()
-            except OSError:  # it is closed
+            except OSError:  # the listener is closed
                 return
             with connection, connection.makefile("rw") as file:
                 _, word, *_, name = json.loads(file.readline())
@@ -104,7 +107,7 @@ class Compose:
 
 
 def outcomes(output: str) -> dict[str, str]:
-    """PASS, FAIL or SKIP of each test, and of each of its parts; the last one counts."""
+    """Return PASS, FAIL or SKIP of each test and subtest; the last outcome counts."""
     return {
         name: outcome
         for outcome, name in re.findall(r"^ *--- (PASS|FAIL|SKIP): (\S+) \(", output, re.M)
@@ -112,6 +115,6 @@ def outcomes(output: str) -> dict[str, str]:
 
 
 def failed(output: str) -> set[str]:
-    """Without those of which only parts did."""
+    """Return the failed tests, except those of which only subtests failed."""
     found = {name for name, outcome in outcomes(output).items() if outcome == "FAIL"}
     return {name for name in found if not any(part.startswith(f"{name}/") for part in found)}

@@ -1,5 +1,6 @@
-"""A group of our consumers on simulated brokers: they come, go, crash, sleep and are cut off,
-commit, and what they saw goes into a history."""
+"""A group of our consumers on simulated brokers: they join, leave, crash, sleep, are cut off, and
+commit, and a history records their observations.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +69,7 @@ CALM_S = 31
 
 
 class GroupRun:
-    """One group that reads `t`; `history` is what its members see."""
+    """One group that reads `t`; `history` is what its members observe."""
 
     def __init__(
         self, loop: SimLoop, brokers: Sequence[SimulatedBroker], settings: Mapping[str, str]
@@ -78,7 +79,9 @@ class GroupRun:
         self.bootstrap = {"bootstrap.servers": ",".join(f"{b.name}:{PORT}" for b in brokers)}
         self.settings = settings
         self.commits_itself = "enable.auto.commit" in settings
-        """The client commits, unseen by the history: what counts is that all has been read."""
+        """Whether the client commits, unseen by the history: then the check is that all has been
+        read.
+        """
         self.history: list[Event] = []
         self.read: dict[TopicPartition, set[int]] = defaultdict(set)
         self.members: dict[str, asyncio.Task[None]] = {}
@@ -147,7 +150,7 @@ class GroupRun:
         self.history.append(Disturbed(self.loop.time(), what))
 
     def cut(self, name: str) -> None:
-        """It reaches no broker."""
+        """Cut the member from all brokers."""
         for broker in self.brokers:
             self.loop.network.cut(name, broker.name)
 
@@ -156,7 +159,7 @@ class GroupRun:
             self.loop.network.heal(name, broker.name)
 
     async def trouble(self, steps: int, of_brokers: Troubles) -> None:
-        """Members have it, and brokers."""
+        """Inject faults into members and brokers."""
         random = self.loop.random
         for _ in range(steps):
             await asyncio.sleep(random.expovariate(0.5))
@@ -197,7 +200,7 @@ class GroupRun:
 
 
 Troubles: TypeAlias = Mapping[str, Callable[[GroupRun], Awaitable[object]]]
-"""What befalls the brokers, by name; it notes in the history that the group may need time."""
+"""Faults of the brokers, by name; each records in the history that the group may need time."""
 
 
 class Watch(RebalanceListener):
@@ -224,7 +227,7 @@ class Watch(RebalanceListener):
 
 
 async def committed(run: GroupRun) -> None:
-    """What the group has committed, asked by one that is no member."""
+    """Record the group's committed offsets, fetched by a client that is not a member."""
     if run.commits_itself:
         return
     async with Consumer(ConsumerConfig.of(run.bootstrap | MEMBER), random=run.random()) as consumer:
@@ -236,7 +239,9 @@ async def committed(run: GroupRun) -> None:
 
 
 async def read_by_a_group(run: GroupRun, replicas: int, of_brokers: Troubles) -> None:
-    """All that is produced is read, and the history holds; the brokers run, before and after."""
+    """Run a group that reads all records, and verify the history. The brokers run before
+    and after.
+    """
     loop = run.loop
     async with Admin(AdminConfig.of(run.bootstrap), random=run.random()) as admin:
         await admin.create_topics([NewTopic("t", PARTITIONS, replicas)])

@@ -1,13 +1,13 @@
-"""What clients saw of a cluster, event by event; tests/support/checks says what it may not be.
+"""A history of a cluster: the events that clients saw; tests/support/checks has its checks.
 
     history = [Joined(0.0, "g", "a"), Assigned(3.1, "g", "a", 1, frozenset({("t", 0)})), ...]
-    verify(history)     raises Anomalies, which names each check that found something
+    verify(history)     raises Anomalies, which names each check that failed
 
-An operation is one event, entered when its answer came; `since` is how many events there were when
-it was asked for.  So what comes before `since` was known to whoever asked.
+An operation is one event, recorded with its response; `since` is the number of events at its
+request. So the client knew all events before `since` when it sent the request.
 
-A value is sent once: what is tried again is "7#2", and 7 must not be there twice.  A member's name
-is used once: a static one that came back is "s#2", and its partitions are still those of s.
+A value is sent once: a retry is "7#2", and 7 must not be there twice. A member's name is used once:
+a static member that came back is "s#2", and its partitions are still those of s.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Partition = tuple[str, int]
 class Result(enum.Enum):
     OK = "ok"
     REFUSED = "refused"
-    """It has not taken effect, and will not."""
+    """It has not taken effect, and never will."""
     UNKNOWN = "unknown"
 
 
@@ -38,7 +38,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Wanted(Event):
-    """What the members of this group are to own between them."""
+    """The partitions that the members of this group have to own together."""
 
     group: str
     partitions: frozenset[Partition]
@@ -46,7 +46,7 @@ class Wanted(Event):
 
 @dataclass(frozen=True, slots=True)
 class Joined(Event):
-    """From now on it does what a member does: it is new, or woke up."""
+    """The member is active from now on: it is new, or was resumed."""
 
     group: str
     member: str
@@ -54,7 +54,7 @@ class Joined(Event):
 
 @dataclass(frozen=True, slots=True)
 class Gone(Event):
-    """It left, crashed or fell asleep."""
+    """The member left, crashed or was paused."""
 
     group: str
     member: str
@@ -62,14 +62,16 @@ class Gone(Event):
 
 @dataclass(frozen=True, slots=True)
 class Disturbed(Event):
-    """Something else that a group may need time for: a restart, a cut."""
+    """Another event after which a group may need time: a restart, a network cut."""
 
     what: str
 
 
 @dataclass(frozen=True, slots=True)
 class Assigned(Event):
-    """All that this member owns from now on; `generation` is its epoch in a group by KIP-848."""
+    """All partitions that this member owns from now on; `generation` is the epoch of a KIP-848
+    group.
+    """
 
     group: str
     member: str
@@ -79,7 +81,7 @@ class Assigned(Event):
 
 @dataclass(frozen=True, slots=True)
 class Committed(Event):
-    """An offset; in a transaction it counts once that is committed."""
+    """A committed offset; one in a transaction counts once the transaction is committed."""
 
     since: int
     group: str
@@ -93,7 +95,7 @@ class Committed(Event):
 
 @dataclass(frozen=True, slots=True)
 class Fetched(Event):
-    """A committed offset; NOT_COMMITTED when there was none."""
+    """A fetched offset; NOT_COMMITTED if there was none."""
 
     since: int
     group: str
@@ -106,13 +108,15 @@ class Fetched(Event):
 
 @dataclass(frozen=True, slots=True)
 class Started(Event):
-    """`producer` goes on as this transactional id; whoever had a lower identity is replaced."""
+    """`producer` continues with this transactional id; producers with a lower identity
+    are fenced.
+    """
 
     since: int
     transactional_id: str
     producer: str
     identity: tuple[int, int]
-    """Producer id and epoch: both only grow."""
+    """Producer id and epoch: both only increase."""
 
 
 NO_OFFSET = -1
@@ -120,8 +124,8 @@ NO_OFFSET = -1
 
 @dataclass(frozen=True, slots=True)
 class Sent(Event):
-    """A record; `offset` counts where the result is OK.  It is NO_OFFSET where the leader knows of
-    the batch and no longer where it is (DUPLICATE_SEQUENCE_NUMBER)."""
+    """A record; `offset` is valid if the result is OK.  It is NO_OFFSET if the leader remembers the
+    batch but not its offset (DUPLICATE_SEQUENCE_NUMBER)."""
 
     since: int
     producer: str
@@ -131,11 +135,11 @@ class Sent(Event):
     offset: int
     result: Result
     number: int = 0
-    """Higher than those of all records that were sent before it; 0 where that is not known."""
+    """Higher than the numbers of all records that were sent before it; 0 if unknown."""
     may_repeat: bool = False
-    """Its producer is not idempotent."""
+    """Whether its producer is not idempotent."""
     by_leader_alone: bool = False
-    """It was sent with acks=1: the leader acknowledges what no follower has yet."""
+    """Whether it was sent with acks=1: the leader acknowledges it before any follower has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +156,7 @@ class Ended(Event):
 
 @dataclass(frozen=True, slots=True)
 class Seated(Event):
-    """This is what the reader is given next."""
+    """The position from which the reader reads next."""
 
     reader: str
     partition: Partition
@@ -166,14 +170,14 @@ class Polled(Event):
     offset: int
     value: str
     poll: int = 0
-    """Of the reader's calls of poll, the one that returned it, counted from 1."""
+    """The number of the reader's poll that returned it, counted from 1."""
     transaction: str | None = None
-    """The one that its reader had open."""
+    """The transaction that its reader had open."""
 
 
 @dataclass(frozen=True, slots=True)
 class AtEnd(Event):
-    """After all transactions had ended, the reader came to the end of the partition."""
+    """After all transactions had ended, the reader reached the end of the partition."""
 
     reader: str
     partition: Partition
@@ -182,7 +186,7 @@ class AtEnd(Event):
 
 @dataclass(frozen=True, slots=True)
 class Looked(Event):
-    """After all transactions had ended."""
+    """The ends of a partition after all transactions had ended."""
 
     partition: Partition
     last_stable_offset: int
@@ -191,7 +195,7 @@ class Looked(Event):
 
 @dataclass(frozen=True, slots=True)
 class Told(Event):
-    """The high watermark, as `asker` was told who asked for the end."""
+    """The high watermark in a response to a ListOffsets request of `asker`."""
 
     since: int
     asker: str
@@ -201,14 +205,14 @@ class Told(Event):
 
 @dataclass(frozen=True, slots=True)
 class Done(Event):
-    """A client had the answer that it wanted to what no other event tells of."""
+    """A client's successful request that no other event records."""
 
     topic: str
 
 
 @dataclass(frozen=True, slots=True)
 class Deletes(Event):
-    """The records below this offset are asked to be deleted, or may be by retention."""
+    """A request to delete the records below this offset, or a possible deletion by retention."""
 
     partition: Partition
     offset: int
@@ -226,7 +230,7 @@ class Struck(Disturbed):
 
 @dataclass(frozen=True, slots=True)
 class Mended(Disturbed):
-    """What one fault broke is as before."""
+    """A fault is repaired."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,12 +240,12 @@ class LostPower(Event):
 
 @dataclass(frozen=True, slots=True)
 class Calm(Event):
-    """Nothing is broken from here on."""
+    """No fault occurs from here on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered(Event):
-    """Every replica is in sync, and each workload got something done since it is calm."""
+    """Every replica is in sync, and each workload has made progress since Calm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +261,7 @@ class Decided(Event):
 
 @dataclass(frozen=True, slots=True)
 class Leads(Event):
-    """This broker was seen to lead."""
+    """This broker was seen as leader."""
 
     topic_id: str
     partition: Partition
@@ -267,7 +271,7 @@ class Leads(Event):
 
 @dataclass(frozen=True, slots=True)
 class Led(Event):
-    """How it is when it has long been calm: who leads, and who of the in-sync replicas is up."""
+    """The state long after Calm: the leader, and the live in-sync replicas."""
 
     partition: Partition
     leader: int | None
@@ -286,7 +290,7 @@ class Holds(Event):
 
 @dataclass(frozen=True, slots=True)
 class Lacks(Event):
-    """A broker is in the ISR, and its log ends before what is committed."""
+    """A broker is in the ISR, and its log ends before the high watermark."""
 
     partition: Partition
     broker: int
@@ -296,15 +300,14 @@ class Lacks(Event):
 
 @dataclass(frozen=True, slots=True)
 class Differs(Event):
-    """It has long been calm, and the controller, or a broker, knows something else than the znodes
-    say."""
+    """Long after Calm, the metadata of the controller or of a broker differ from the znodes."""
 
     what: str
 
 
 @dataclass(frozen=True, slots=True)
 class Targeted(Event):
-    """The replicas that a partition was created with, or that a reassignment names."""
+    """The replicas that a partition was created with, or that a reassignment requests."""
 
     partition: Partition
     replicas: tuple[int, ...]
@@ -323,7 +326,7 @@ class Placed(Event):
 
 @dataclass(frozen=True, slots=True)
 class Orphaned(Event):
-    """A task of a broker that goes on though the broker was stopped."""
+    """A task of a broker that runs although the broker was stopped."""
 
     broker: str
     task: str
@@ -331,7 +334,7 @@ class Orphaned(Event):
 
 @dataclass(frozen=True, slots=True)
 class Kept(Event):
-    """What a broker still holds once its clients have gone, and how much of it may be there."""
+    """State that a broker holds after its clients have gone, with its permitted size."""
 
     broker: int
     what: str
@@ -343,7 +346,7 @@ History = Sequence[Event]
 
 
 def commits_answered(history: History) -> dict[str, int]:
-    """Transactions whose commit was answered, and where."""
+    """Return the transactions whose commit succeeded, each with its index in the history."""
     return {
         event.transaction: at
         for at, event in enumerate(history)
@@ -356,12 +359,12 @@ def values_read(history: History) -> set[tuple[Partition, str]]:
 
 
 def last_readers(history: History) -> set[str]:
-    """Those who read partitions to their ends after everything else."""
+    """Return the readers that read partitions to their ends after everything else."""
     return {event.reader for event in history if isinstance(event, AtEnd)}
 
 
 def ends_reached(history: History) -> dict[Partition, int]:
-    """How far partitions were read in the end."""
+    """Return the offset up to which each partition was read in the end."""
     passed: dict[Partition, int] = {}
     for event in history:
         if isinstance(event, AtEnd):

@@ -1,9 +1,9 @@
-"""What a hostile or broken client may send: valid requests of every kind, and ways to spoil them;
-and what a hostile broker may answer.
+"""Requests of a hostile or broken client: valid ones of every kind, and ways to corrupt them; and
+responses of a hostile broker.
 
-`random_request` fills in any request with values that handlers tell apart (topics that exist and
-that do not, edges of every integer, nulls, valid batches); `spoilt` cuts, flips and lies.  All of
-it is drawn from a `Random`, so a seed repeats it.
+`random_request` fills any request with values that handlers distinguish (existing and missing
+topics, edges of every integer, nulls, valid batches). `spoilt` cuts bytes, flips bits and writes
+false lengths. All is drawn from a `Random`, so a seed repeats it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LENGTHS = (
     b"\x80\x80\x80\x80\x80\x80",
     b"\xff" * 10,
 )
-"""What to write over a length, of an array or a string, plain or compact."""
+"""Bytes that overwrite a length, of an array or a string, plain or compact."""
 STRAY_NAMES = ("", "t" * 249, "t" * 250, "..", "../../etc", "a/b", "\x00", "\x1b[31m\n", "ü" * 99)
 BATCH_AT_CRC = CRC_START
 
@@ -48,7 +48,7 @@ class Known(NamedTuple):
 
 
 def random_request(random: Random, api_key: int, version: int, known: Known) -> bytes:
-    """A whole request that can be read, without its length."""
+    """Return a whole valid request, without its length."""
     request = _entity(random, request_type(api_key, version), known)
     client_id = random.choice([None, "", "hostile", "ü\n\x1b[31m"])
     return write_request(request, random.randrange(1 << 31), client_id)[4:]
@@ -57,7 +57,7 @@ def random_request(random: Random, api_key: int, version: int, known: Known) -> 
 def random_answer(
     random: Random, api_key: int, version: int, correlation_id: int, known: Known
 ) -> bytes:
-    """As `random_request`, for what a hostile broker may answer."""
+    """Return a response of a hostile broker, filled as in `random_request`."""
     answer = _entity(random, response_type(api_key, version), known)
     return write_response(api_key, version, correlation_id, answer)[4:]
 
@@ -79,26 +79,26 @@ def random_batch(random: Random) -> bytes:
 
 
 def with_right_crc(batch: bytes) -> bytes:
-    """So that what was spoilt behind the CRC is not found by it."""
+    """Set the batch's CRC, so that it does not detect the corruption behind it."""
     if len(batch) <= BATCH_AT_CRC:
         return batch
     return batch[:17] + struct.pack(">I", crc32c(batch[BATCH_AT_CRC:])) + batch[BATCH_AT_CRC:]
 
 
 def cuts(frame: bytes) -> Iterator[bytes]:
-    """Every beginning of it."""
+    """Yield every prefix of the frame."""
     return (frame[:end] for end in range(len(frame)))
 
 
 def lies(frame: bytes, start: int = 0) -> Iterator[bytes]:
-    """At every place from `start`, every length written over what stands there."""
+    """Yield the frame with each length written over each position from `start`."""
     for at in range(start, len(frame)):
         for lie in LENGTHS:
             yield frame[:at] + lie + frame[at + len(lie) :]
 
 
 def spoilt(random: Random, data: bytes) -> bytes:
-    """Spoil it in one to three ways."""
+    """Corrupt the bytes in one to three ways."""
     for _ in range(random.choice((1, 1, 1, 2, 3))):
         data = random.choice(_WAYS)(random, data)
     return data

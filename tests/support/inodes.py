@@ -1,5 +1,4 @@
-"""What is on a simulated disk: files and directories, as processes see them and as a power cut
-leaves them.
+"""Files and directories of a simulated disk, as processes see them and as a power cut leaves them.
 
 Pure: chance comes in as `random`, time as `modified_ms`.
 """
@@ -15,14 +14,16 @@ Change = tuple[str, int, bytes]
 
 
 class Inode:
-    """A file: what processes see, what is on the platters, and the changes between the two."""
+    """A file: its bytes as processes see them, its bytes on the platters, and the changes in
+    between.
+    """
 
     def __init__(self, modified_ms: int, data: Bytes | None = None) -> None:
         self.data = data or Bytes()
         self.pending: list[Change] = []
         self.modified_ms = modified_ms
         self.used_bytes = len(self.data)
-        """Where written bytes end: zeros beyond it take no room."""
+        """End of the written bytes: zeros beyond it take no space."""
         self._durable = self.data.copy()
 
     def change(self, change: Change) -> None:
@@ -54,8 +55,9 @@ class Inode:
 
 
 class Bytes:
-    """Bytes of a file.  Zeros at its end are not stored: an index is 10 MB long from its first
-    entry on, and zeros took nine tenths of the time of a test that hosts many logs."""
+    """Bytes of a file. Zeros at its end are not stored: an index is 10 MB long from its first entry
+    on, and zeros took nine tenths of the time of a test that hosts many logs.
+    """
 
     __slots__ = ("_size", "_stored")
 

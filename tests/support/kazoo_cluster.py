@@ -1,4 +1,4 @@
-"""A pytest plugin: kazoo's own tests, on our ZooKeeper instead of a cluster that kazoo starts.
+"""A pytest plugin: kazoo's own tests, on our ZooKeeper instead of a cluster started by kazoo.
 
 python -m pytest -p tests.support.kazoo_cluster --pyargs kazoo.tests
 """
@@ -36,7 +36,7 @@ class _Server(OwnZooKeeperServer):
 
 
 class _Cluster(list[_Server]):
-    """Of one."""
+    """A cluster of one server."""
 
     def start(self) -> None:
         self[0].run()

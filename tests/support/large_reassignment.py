@@ -1,5 +1,5 @@
-"""Partitions by the gigabyte that move under load, throttled; the controller is killed meanwhile,
-and a move is taken back.
+"""Reassignment of gigabyte partitions under load, with a throttle; the controller is killed
+meanwhile, and a reassignment is cancelled.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ from tests.support.tools import K
 TOPIC, LOAD, LOAD_PARTITIONS = "large", "load", 4
 RECORD_BYTES = 10_000
 BATCH_BYTES = 32_768
-"""Small beside a fetch of 1 MB: of the batch at its end a part may come, which is counted by the
-throttle, and comes again."""
+"""Small compared with a fetch of 1 MB. A fetch may end with a part of a batch; the throttle counts
+this part, and it is sent again.
+"""
 THROTTLE = 30_000_000
 """Bytes a second."""
 WINDOW_S = 10
-"""Over which the throttle is held."""
+"""Seconds over which the rate is measured."""
 QUIET = (0.9, 1.1)
-"""Parts of the throttle that the rate is between, on a machine that has nothing else to do."""
+"""Bounds of the rate as fractions of the throttle, on a machine that is otherwise idle."""
 BUSY = (0.0, 1.5)
-"""What waited may catch up."""
+"""The same on a busy machine, where delayed replication may catch up."""
 SETTINGS = {"zookeeper.session.timeout.ms": 4000, "offsets.topic.num.partitions": 2}
 
 
@@ -43,7 +44,7 @@ def reassign_under_load(
     throttle: int,
     rates: tuple[float, float],
 ) -> None:
-    """`throttle` in bytes a second; `rates`: QUIET or BUSY."""
+    """Reassign; `throttle` is in bytes a second, `rates` is QUIET or BUSY."""
     with opened_cluster(directory, 3, SETTINGS) as cluster:
         large = LargeReassignment(cluster, partitions, partition_bytes, throttle, rates)
         large.fill()
@@ -73,11 +74,11 @@ class LargeReassignment(Moves):
         self.throttle = throttle
         self.partitions = partitions
         self.records = partition_bytes // RECORD_BYTES
-        """Of each partition."""
+        """Records of each partition."""
         self.rates = rates
 
     def fill(self) -> None:
-        """Two replicas of each, on the brokers 1 to 3."""
+        """Create and fill the topic with two replicas of each partition, on the brokers 1 to 3."""
         placed = ",".join(f"{1 + n % 3}:{1 + (n + 1) % 3}" for n in range(self.partitions))
         self.ask("topics", "--create", "--topic", TOPIC, "--replica-assignment", placed)
         values = [os.urandom(RECORD_BYTES) for _ in range(16)]
@@ -90,13 +91,13 @@ class LargeReassignment(Moves):
             producer.flush()
 
     def move_to(self, new: int) -> None:
-        """The throttle is held; the controller is killed meanwhile."""
+        """Reassign, check the throttle, and kill the controller meanwhile."""
         plan = self.reassign("--plan", "rebalance", "--throttle", str(self.throttle))
         try:
-            # The first second's share may pass at once.
+            # The first second's quota may be used at once.
             until(lambda: self.held_by(new) > 2 * self.throttle, self.patience_s)
             since, held = time.monotonic(), self.held_by(new)
-            time.sleep(WINDOW_S)  # what is measured is a rate
+            time.sleep(WINDOW_S)  # a rate is measured
             came = self.held_by(new) - held
             rate = came / (time.monotonic() - since) / self.throttle
             print(f"{rate:.2f} of the throttle")
@@ -113,7 +114,7 @@ class LargeReassignment(Moves):
         assert self.replicas_of(new) >= self.partitions // 2
 
     def take_back(self, new: int) -> None:
-        """What Ctrl-C has cut short."""
+        """Interrupt a reassignment with Ctrl-C, and undo it."""
         before = self.replicas()
         words = ("--plan", "evacuate", "--broker-list", str(new), "--throttle", str(self.throttle))
         plan = self.reassign(*words)
@@ -128,14 +129,16 @@ class LargeReassignment(Moves):
         assert self.replicas() == before
 
     def check(self) -> None:
-        """Every record is there, and all replicas of a partition hold the same bytes."""
+        """Check that every record is there, and that all replicas of a partition hold the same
+        bytes.
+        """
         told = self.ask("get-offsets", "--topic", TOPIC)
         assert sorted(map(int, re.findall(r":(\d+)$", told, re.M))) == (
             [self.records] * self.partitions
         )
         self.ask("replica-verification", "--sums", "--topics-include", TOPIC)
 
-    # What the cluster says
+    # State of the cluster
 
     @property
     def journal(self) -> tuple[str, str]:
@@ -150,6 +153,6 @@ class LargeReassignment(Moves):
         return sum(id in replicas for replicas in self.replicas().values())
 
     def held_by(self, id: int) -> int:
-        """Bytes of the large topic on that broker's disk."""
+        """Return the bytes of the large topic on a broker's disk."""
         logs = (self.cluster.directory / f"broker-{id}").glob(f"**/{TOPIC}-*/*.log")
         return sum(log.stat().st_size for log in logs)

@@ -1,8 +1,9 @@
-"""librdkafka's own deadlock, seen from outside (its issue 5476).
+"""Detection of a deadlock in librdkafka (its issue 5476).
 
-Where a partition's leader goes away while a consumer asks it where an epoch ended, its main thread
-and that broker's each wait for a lock that the other holds, for ever: the consumer reads nothing
-more, and cannot be closed.  A thread of librdkafka that is well waits with a limit.
+It occurs if a partition's leader fails while a consumer requests the end of an epoch from it. The
+main thread and the broker's thread each wait for a lock that the other holds, for ever: the
+consumer reads nothing more, and cannot be closed. A healthy thread of librdkafka waits with a
+timeout.
 """
 
 from __future__ import annotations
@@ -13,16 +14,18 @@ from pathlib import Path
 
 TASKS = Path("/proc/self/task")
 FUTEX = "202"
-"""The system call of a wait, on x86-64: its number, the address, the operation, the value that it
-is to have there, and the limit."""
+"""The system call of a wait, on x86-64: its number, the address, the operation, the expected value
+at the address, and the timeout.
+"""
 NO_LIMIT = "0x0"
 FOR_EVER_S = 10
 LOOK_S = 1
 
 
 def waiting_for_locks() -> frozenset[tuple[str, str]]:
-    """The thread and the address of the lock, of each of librdkafka's threads that waits for one
-    without a limit."""
+    """Return each thread of librdkafka that waits for a lock without a timeout, with the lock's
+    address.
+    """
     found = set()
     for task in TASKS.iterdir():
         try:
@@ -30,14 +33,14 @@ def waiting_for_locks() -> frozenset[tuple[str, str]]:
                 continue
             call, *arguments = (task / "syscall").read_text().split()
         except OSError:
-            continue  # it has just ended
+            continue  # the thread has just ended
         if call == FUTEX and arguments[3] == NO_LIMIT:
             found.add((task.name, arguments[0]))
     return frozenset(found)
 
 
 class DeadlockWatch:
-    """Tells once of each deadlock in this process."""
+    """Reports each deadlock in this process once."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -46,8 +49,9 @@ class DeadlockWatch:
         self._looked = 0.0
 
     def is_new(self) -> bool:
-        """Whether threads have waited for FOR_EVER_S, of which it has not told.  To be asked often;
-        it looks every LOOK_S."""
+        """Return whether threads have waited for FOR_EVER_S, and this was not reported yet. Call it
+        often; it checks every LOOK_S.
+        """
         now = self._now()
         if now < self._looked + LOOK_S:
             return False

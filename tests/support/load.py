@@ -1,19 +1,19 @@
-"""Producers that write all the time, a consumer that follows, and what must hold of what they saw.
+"""Producers that write continuously, a consumer that follows, and checks of their observations.
 
     async with Load(broker.address, topic, partitions) as load:
         await load.progress()           some more was acknowledged
         ...                             kill the broker, stop it, start it
-    await load.check(broker.address)    every promise, held against the log
+    await load.check(broker.address)    every guarantee, checked with the log
 
 Each record's key names its producer, partition and number, and its value follows from the key, so
-that a record can be told in any log.  The promises:
+that a record is recognized in any log. The guarantees:
 
-- an acknowledged record is at the offset that was told, with its value
-- of an idempotent producer each record is there once, in the order in which it was sent
-- of a plain one with one request in flight, records first appear in that order
-- offsets follow on each other without a gap
-- the high watermark never goes back, is never below what was acknowledged, and what a consumer
-  once read at an offset stays there
+- an acknowledged record is at the acknowledged offset, with its value
+- each record of an idempotent producer is there once, in the order of sending
+- records of a plain one with one request in flight first appear in that order
+- offsets have no gaps
+- the high watermark never goes back, is never below an acknowledged record, and a record that a
+  consumer read stays at its offset
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from tests.simulation.test_broker import fetch
 PATIENCE_S = 60
 ASK_AGAIN_S = 0.02
 RATE = 300
-"""Records a second and producer, so that what is written can be read and compared in the end."""
+"""Records a second for each producer: few enough to read and compare all of them in the end."""
 SIZES, SHARES = ((1, 300), (300, 10_000), (10_000, 100_000)), (0.7, 0.25, 0.05)
-"""Of values, from and up to so many bytes, and how many are."""
+"""Ranges of value sizes in bytes, and the share of each."""
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 _KEY = struct.Struct(">HIQ")
 
 
 class Name(NamedTuple):
-    """What a record's key says."""
+    """The content of a record's key."""
 
     producer: int
     partition: int
@@ -57,14 +57,14 @@ class Name(NamedTuple):
 
 @dataclass
 class History:
-    """What one producer was told."""
+    """The results that one producer received."""
 
     kind: str
     once: bool
     sent: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    """How many, by partition."""
+    """Sent records by partition."""
     acked: dict[Name, int] = field(default_factory=dict)
-    """The offsets of those that were acknowledged."""
+    """The offsets of acknowledged records."""
     failures: list[str] = field(default_factory=list)
 
 
@@ -72,11 +72,11 @@ class Seen(NamedTuple):
     offset: int
     key: bytes
     digest: int
-    """Of the value."""
+    """Digest of the value."""
 
 
 def value_of(key: bytes, size: int) -> bytes:
-    """A value of that size that no other key has; it can be compressed, though not away."""
+    """Return a value of that size, unique to the key; it is compressible, but not to nothing."""
     start = struct.pack(">I", zlib.crc32(key)) + key
     return (start * (size // len(start) + 1))[:size]
 
@@ -104,9 +104,9 @@ class Load:
         self._stopping = threading.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._watermarks = [0] * partitions
-        """The highest that a consumer was told."""
+        """The highest high watermark that a consumer received, by partition."""
         self._acked_ends = [0] * partitions
-        """What the high watermarks have reached by what producers were told."""
+        """The least high watermarks that follow from acknowledgements, by partition."""
         self._seen: list[list[Seen]] = [[] for _ in range(partitions)]
 
     @property
@@ -139,7 +139,7 @@ class Load:
                 raise result
 
     async def progress(self, records: int = 100) -> None:
-        """Until so many more were acknowledged, of every producer at least one."""
+        """Wait until this many more records were acknowledged, of every producer at least one."""
         before = [len(history.acked) for history in self.histories]
         aim = sum(before) + records
         async with asyncio.timeout(PATIENCE_S):
@@ -166,7 +166,7 @@ class Load:
         return name, key, value_of(key, random.randint(low, high))
 
     async def _produce(self, history: History, codec: str, once: bool) -> None:
-        """Our own producer."""
+        """Run our own producer."""
         config = ProducerConfig.of(
             {
                 "bootstrap.servers": self._address,
@@ -201,7 +201,7 @@ class Load:
                 await asyncio.sleep(1 / RATE)
 
     def _librd(self, history: History, codec: str, once: bool) -> None:
-        """librdkafka's, in a thread."""
+        """Run librdkafka's producer, in a thread."""
         from confluent_kafka import Producer as LibrdkafkaProducer
 
         producer = LibrdkafkaProducer(
@@ -235,7 +235,7 @@ class Load:
         producer.flush(PATIENCE_S)
 
     async def _follow(self, partition: int) -> None:
-        """Read on from the start; what is told must never go back."""
+        """Read from the start; check that nothing that was received goes back."""
         seen = self._seen[partition]
         peer: Peer | None = None
         while not self._stopping.is_set():
@@ -245,7 +245,7 @@ class Load:
                     peer = await self._connect()
                 answer = await fetch(peer, self._topic, partition, len(seen), max_wait_ms=200)
             except (OSError, KafkaError):
-                # It is down; it may even have taken the connection and gone.
+                # The broker is down; it may even have accepted the connection and failed.
                 peer = None
                 await asyncio.sleep(ASK_AGAIN_S)
                 continue
@@ -266,7 +266,7 @@ class Load:
         return await Peer.connect(host, int(port))
 
     async def check(self) -> None:
-        """Hold what was told against the log, all of which is read.  Every send has ended."""
+        """Check the log, all of which is read, with all observations. Every send has ended."""
         logs = [await self._read_all(partition) for partition in range(self._partitions)]
         found: dict[Name, list[int]] = defaultdict(list)
         for partition, records in enumerate(logs):
@@ -280,7 +280,8 @@ class Load:
         for number, history in enumerate(self.histories):
             assert not history.failures, (history.kind, history.failures[:3])
             for name, offset in history.acked.items():
-                # Where only an earlier try, whose answer was lost, could have told it, it is -1.
+                # The offset is -1 if only an earlier attempt, whose response was lost, could have
+                # returned it.
                 is_there = offset in found[name] or (offset < 0 and found[name])
                 assert is_there, f"{history.kind} lost {name}, acked at {offset}"
             assert len(history.acked) == sum(history.sent.values()), history.kind
@@ -306,7 +307,9 @@ class Load:
 
 
 def _records(data: bytes, offset: int) -> Iterable[Seen]:
-    """Those from `offset` on, which follow on each other, each with the value of its key."""
+    """Yield the records from `offset` on; check that offsets have no gaps and that each value
+    matches its key.
+    """
     for batch in batches(data):
         assert batch.is_valid_crc(), batch.base_offset
         for record in batch.records():

@@ -1,4 +1,4 @@
-"""Logs to test with: batches as a leader gets them, and a holder that a test steers."""
+"""Logs to test with: batches as a leader appends them, and a keeper that a test controls."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ DIRECTORY = "/data/topic-0"
 
 
 class Keeper:
-    """Notes what logs ask for; nothing happens by itself."""
+    """A keeper that records the requests of logs, and does nothing by itself."""
 
     def __init__(self) -> None:
         self.wants_flush: dict[Log, None] = {}
         self.removals: list[str] = []
         self.lowered: list[int] = []
-        """Each recovery point that had to be made durable before a truncation."""
+        """Each recovery point that had to be durable before a truncation."""
         self.failures: list[StorageError] = []
         self.refusals: list[NoRoom] = []
-        """For which there was no room."""
+        """Refusals for lack of disk space."""
 
     def flush_soon(self, log: Log) -> None:
         self.wants_flush[log] = None
@@ -73,7 +73,9 @@ def batch(
     base_sequence: int = -1,
     transactional: bool = False,
 ) -> memoryview:
-    """`count` records, a millisecond apart, with values of `size` bytes that begin with `tag`."""
+    """Return a batch of `count` records, a millisecond apart, with values of `size` bytes that
+    begin with `tag`.
+    """
     records: list[NewRecord] = [
         (timestamp + i, b"key", (tag + b"%d/" % i).ljust(size, b"."), ()) for i in range(count)
     ]
@@ -106,7 +108,7 @@ def marker(producer_id: int, producer_epoch: int, *, commit: bool) -> memoryview
 
 
 def read_all(log: Log, *, max_bytes: int = 1 << 20) -> list[Record]:
-    """Every record, as a consumer that fetches `max_bytes` at a time sees them."""
+    """Return every record, as a consumer that fetches `max_bytes` at a time sees them."""
     records: list[Record] = []
     offset = log.log_start_offset
     while offset < log.log_end_offset:

@@ -9,14 +9,14 @@
         ...
 
 The same seed gives the same run, event for event, in any process: time passes only when nothing is
-ready, and then jumps to the next timer; chance comes from `loop.random` alone, and goes into
-delays, never into the order of asyncio's ready queue; tasks and futures hash by serial number, so
-that sets of them iterate alike.  `loop.trace` digests what happened, for comparing runs.
+ready, and then jumps to the next timer. Chance comes from `loop.random` alone, and affects delays,
+never the order of asyncio's ready queue. Tasks and futures hash by serial number, so that sets of
+them iterate alike. `loop.trace` has a digest of all events, for comparing runs.
 
-`loop.pause("broker-1")` has that host's process stand still, as SIGSTOP does: what is due there is
-done when `loop.resume("broker-1")` lets it go on.
+`loop.pause("broker-1")` stops that host's process, as SIGSTOP does: callbacks that are due there
+run after `loop.resume("broker-1")`.
 
-There are no threads, sockets or signals: whatever asks for one is refused.
+There are no threads, sockets or signals: requests for them raise.
 """
 
 from __future__ import annotations
@@ -41,36 +41,40 @@ __all__ = ["SimLoop", "Trace", "host", "simulate"]
 T = TypeVar("T")
 
 OWNER: contextvars.ContextVar[str] = contextvars.ContextVar("owner", default="")
-"""Whose the tasks are that are started: of one life of a broker, or of nobody in particular."""
+"""The owner of tasks that are started: one life of a broker, or empty."""
 
 TURN_S = 1e-6
-"""What a turn of the loop costs at least: loops that wait for a deadline must reach it."""
+"""The least duration of a turn of the loop: loops that wait for a deadline must reach it."""
 MAX_SIMULATED_S = 2 * 86_400
 MAX_TURNS = 1_500_000
-"""Ten times what any test takes, and less than two minutes: what waits for ever fails with its seed
-and the tasks that wait."""
+"""Ten times the turns of any test, and less than two minutes: a run that waits for ever fails with
+its seed and the waiting tasks.
+"""
 TURNS_PER_COLLECTION = 100_000
-"""Finalizers act too (a lost StreamWriter closes), so they must not come at any time."""
+"""Finalizers have effects (a lost StreamWriter closes), so they must run at fixed turns."""
 MOST_TIMERS = 100
-"""Of more than these no more than half may have been cancelled."""
+"""With more timers than this, at most half may be cancelled ones."""
 LEFT_OVER = "unhandled exception during asyncio.run() shutdown"
-"""Of a process that died, whose last steps had not failed yet: the run itself has ended before."""
+"""asyncio's message for tasks of a process that died, whose last steps had not failed when the run
+ended.
+"""
 MAX_LAST_STEPS = 20
-"""In which a broker that was killed may wait for its disk at the end of a run."""
+"""Steps in which a killed broker may wait for its disk at the end of a run."""
 LAST_EVENTS = 20
 MOST_EVENTS = 100_000
-"""That a trace keeps as they are."""
+"""Events that a trace keeps undigested."""
 
 
 def simulate(main: Callable[[SimLoop], Coroutine[Any, Any, T]], seed: int) -> T:
-    """Run `main` to its end.  A failure names the seed that repeats it, as does an error that only
-    a callback or a forgotten task saw."""
+    """Run `main` to its end. A failure names the seed that repeats it. So does an error that only a
+    callback or an unreferenced task saw.
+    """
     try:
         return _simulate(main, seed)
     finally:
         # Brokers and their disks are few objects in cycles, which Python counts, and many bytes,
-        # which it does not: a thousand runs took 24 GB.  All generations: what the log records that
-        # pytest keeps still name has grown old when the next run ends.
+        # which it does not: a thousand runs took 24 GB. Collect all generations: objects in the log
+        # records that pytest keeps are old when the next run ends.
         gc.collect()
 
 
@@ -115,7 +119,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._serials = itertools.count()
         self._scheduled: list[tuple[float, asyncio.TimerHandle]] = []
         self._paused: dict[str, list[asyncio.Handle]] = {}
-        """What waits on each host that is paused."""
+        """The handles that wait on each paused host."""
         self._ready = _Ready(self._paused)
         self.set_task_factory(self._make_task)
         self.set_exception_handler(self._keep_error)
@@ -132,14 +136,14 @@ class SimLoop(asyncio.BaseEventLoop):
         self._ready.extend(self._paused.pop(name, ()))
 
     def resume_all(self) -> None:
-        """What is left of a run that failed can end."""
+        """Resume all hosts, so that the tasks of a failed run can end."""
         for name in list(self._paused):
             self.resume(name)
 
     def is_paused(self, name: str) -> bool:
         return name in self._paused
 
-    # asyncio's own turn asks a selector, and its own timers are compared in Python.  Without both,
+    # asyncio's own turn calls a selector, and its own timers are compared in Python. Without both,
     # and with a trace whose text is made later, 20 swarms took 0.92 s of CPU each instead of 0.94.
 
     def call_at(
@@ -157,7 +161,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return self.call_at(self._now + delay, callback, *args, context=context)
 
     def _run_once(self) -> None:
-        """A turn: what is ready now, and what is due."""
+        """Run one turn: the ready handles and the due timers."""
         self._drop_cancelled()
         if self._errors:
             self.raise_error()
@@ -189,7 +193,7 @@ class SimLoop(asyncio.BaseEventLoop):
             if not handle._cancelled:
                 handle._run()
         # As in asyncio's own turn: on Python 3.13 the traceback of a task's error holds this frame,
-        # and so the task itself, which nobody would be told of.
+        # and so the task itself, whose error would never be reported.
         handle = timer = None
 
     def _drop_cancelled(self) -> None:
@@ -206,8 +210,9 @@ class SimLoop(asyncio.BaseEventLoop):
             heapq.heappop(timers)[1]._scheduled = False
 
     def _deadlocked(self) -> None:
-        """Raise, except at the end: a broker that was killed waits for its dead disk in each of its
-        last steps, and is cancelled in each."""
+        """Raise, except at the end: a killed broker waits for its dead disk in each of its last
+        steps, and is cancelled in each.
+        """
         if not self.is_ending or self._cancelled_again == MAX_LAST_STEPS:
             raise self._stuck("deadlock: nothing is ready and no timer is set")
         self._cancelled_again += 1
@@ -216,13 +221,13 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def _stuck(self, why: str) -> RuntimeError:
         waiting = "\n".join(sorted(map(repr, asyncio.all_tasks(self))))
-        # The end of the run, in which its tasks are cancelled, has as much again.
+        # The end of the run, in which its tasks are cancelled, has the same limit again.
         self._max_s += MAX_SIMULATED_S
         self._max_turns += MAX_TURNS
         return RuntimeError(f"{why}\n{waiting}")
 
     def raise_error(self) -> None:
-        """Raise what only a callback or a forgotten task saw."""
+        """Raise an error that only a callback or an unreferenced task saw."""
         if self._errors:
             raise self._errors.pop(0)
 
@@ -251,8 +256,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return _SimTask(next(self._serials), coroutine, loop=self, **options)
 
     def tasks_of(self, owner: str) -> list[asyncio.Task[Any]]:
-        """Those that have not ended, of what was started under `OWNER`, in the order of their
-        making."""
+        """Return the unfinished tasks that were started under `OWNER`, in the order of creation."""
         found = [t for t in asyncio.all_tasks(self) if isinstance(t, _SimTask) and t.owner == owner]
         return sorted(found, key=hash)
 
@@ -266,11 +270,11 @@ class SimLoop(asyncio.BaseEventLoop):
 
 
 _NOTHING = SimpleNamespace(_cancelled=True)
-"""A handle that asyncio passes over."""
+"""A handle that asyncio skips."""
 
 
 class _Ready(collections.deque[asyncio.Handle]):
-    """What asyncio does next, but for what paused hosts would do: that waits for them."""
+    """asyncio's queue of ready handles, except that those of paused hosts are held back."""
 
     def __init__(self, paused: dict[str, list[asyncio.Handle]]) -> None:
         super().__init__()
@@ -287,8 +291,9 @@ class _Ready(collections.deque[asyncio.Handle]):
 
 
 class Trace:
-    """A digest of all that happened, and the last of it in clear.  The text is made when somebody
-    asks for it, which most runs never do: what is added must not change."""
+    """A digest of all events, and the text of the last ones. The text is made on demand, which most
+    runs never need, so events must not change after `add`.
+    """
 
     def __init__(self, loop: SimLoop) -> None:
         self.length = 0
@@ -296,7 +301,7 @@ class Trace:
         self._hash = hashlib.sha256()
         self._events: list[tuple[float, tuple[object, ...]]] = []
         self._hashed = 0
-        """How many of these are in the digest."""
+        """How many of these events are in the digest."""
 
     def add(self, *event: object) -> None:
         self.length += 1

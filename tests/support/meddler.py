@@ -1,13 +1,13 @@
-"""A proxy between clients and a broker that changes answers, or answers in the broker's place.
+"""A proxy between clients and a broker that changes responses, or responds in the broker's place.
 
     broker = SimulatedBroker(loop, {"advertised.listeners": f"PLAINTEXT://{ADDRESS}"})
     await Proxy(loop, ("broker", 9092), Spoiler(loop.random, known)).start()
 
-A Spoiler lies: bytes cut, flipped or inserted, lengths, correlation ids, any answer of the right
-shape with the edges of every type in it, the same twice, or none.
+A Spoiler corrupts responses: bytes cut, flipped or inserted, lengths, correlation ids, any response
+of the right shape with the edges of every type, the same one twice, or none.
 
-A Refuser tells the truth as a struggling broker would: batches are refused before they are
-appended, or appended and refused all the same.
+A Refuser returns errors as an overloaded broker does: batches fail before they are appended, or
+after.
 """
 
 from __future__ import annotations
@@ -55,14 +55,18 @@ class Asked(NamedTuple):
 
 class Meddler(Protocol):
     def instead(self, frame: memoryview) -> bytes | None:
-        """An answer to the request, length and all, that the broker is not to see."""
+        """Return a response to the request, with its length, which the broker is not to see; None
+        to forward it.
+        """
 
     def answer(self, asked: Asked, frame: bytes) -> bytes:
-        """What goes to the client in the place of the broker's answer, length and all."""
+        """Return the frame, with its length, that replaces the broker's response."""
 
 
 class Spoiler:
-    """`share` is how many answers are spoilt from now on, `spoilt` how many were."""
+    """`share` is the fraction of responses to corrupt from now on, `spoilt` the number corrupted so
+    far.
+    """
 
     def __init__(self, random: Random, known: Known) -> None:
         self.random = random
@@ -98,7 +102,7 @@ class Spoiler:
 
 
 class Refuser:
-    """`share` is how many batches are refused from now on."""
+    """`share` is the fraction of batches to refuse from now on."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
@@ -167,7 +171,7 @@ class Proxy:
 
 
 class _FromClient(asyncio.Protocol):
-    """Answers go back in the order of the requests, whoever gives them."""
+    """Sends responses in the order of the requests, from the broker or from the meddler."""
 
     def __init__(self, proxy: Proxy) -> None:
         self.proxy = proxy

@@ -1,10 +1,10 @@
 """Members of groups in virtual time: the clients' side of both protocols as small state machines.
 
-    ClassicMember     JoinGroup, SyncGroup, Heartbeat; gives up all that it owns to join again
-    ConsumerMember    ConsumerGroupHeartbeat (KIP-848); gives up what it is told to
+    ClassicMember     JoinGroup, SyncGroup, Heartbeat; revokes all its partitions to join again
+    ConsumerMember    ConsumerGroupHeartbeat (KIP-848); revokes what its assignment lacks
 
-They read what they own, each partition from its committed offset on, commit as they go, and enter
-what they see into a history.
+They read their partitions, each from its committed offset on, commit as they go, and record their
+observations in a history.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Limits(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """What the members of a group share."""
+    """State that the members of a group share."""
 
     time: VirtualTime
     network: VirtualNetwork
@@ -72,7 +72,7 @@ class Setting(NamedTuple):
 
 
 class Member:
-    """`name` is its own alone; what stands before a # is its instance id."""
+    """A member with a unique `name`; the part before a # is its instance id."""
 
     def __init__(self, setting: Setting, name: str) -> None:
         self.setting = setting
@@ -86,7 +86,7 @@ class Member:
         self._positions: dict[Partition, int] = {}
         self._line = Line()
         self._round = 0
-        """Grows with each assignment: what was begun under the one before is passed over."""
+        """Grows with each assignment: operations that began under the one before are ignored."""
         self.note(Joined(self.time.now_s, GROUP, name))
 
     @property
@@ -96,7 +96,7 @@ class Member:
     def note(self, event: Event) -> None:
         self.setting.history.append(event)
 
-    # What befalls it
+    # Faults
 
     def crash(self) -> None:
         self.process.is_alive = False
@@ -111,7 +111,7 @@ class Member:
         self.note(Joined(self.time.now_s, GROUP, self.name))
         self.process.wake()
 
-    # Asking
+    # Requests
 
     def ask(
         self,
@@ -130,10 +130,10 @@ class Member:
             may_repeat=may_repeat,
         )
 
-    # What it owns
+    # Assignment
 
     def take(self, generation: int, partitions: frozenset[Partition]) -> None:
-        """It owns these from now on."""
+        """Own these partitions from now on."""
         self._round += 1
         self.generation = generation
         gained = partitions - self.owned
@@ -154,7 +154,7 @@ class Member:
         return self.time.random.uniform(0.5, 1.5) * self.setting.limits.commit_ms
 
     def _fetch(self, round_: int, partitions: tuple[Partition, ...]) -> None:
-        """Where to begin."""
+        """Fetch the offsets to begin at."""
         if round_ != self._round:
             return
         since = len(self.setting.history)
@@ -176,7 +176,7 @@ class Member:
         return fetch_request(partitions)
 
     def _commit(self, round_: int) -> None:
-        """Read on, and say how far."""
+        """Advance the positions, and commit them."""
         if round_ != self._round:
             return
         random = self.time.random
@@ -190,7 +190,7 @@ class Member:
         offsets = [self._positions[partition] for partition in moved]
 
         def note(answer: Any) -> None:
-            """When the answer comes, whether or not there is somebody to take it."""
+            """Record the response, whether or not the member still waits for it."""
             codes = answer if isinstance(answer, list) else [answer] * len(moved)
             for partition, offset, code in zip(moved, offsets, codes, strict=True):
                 self.note(
@@ -228,8 +228,8 @@ class Member:
         request = requests.CommitOffsets(
             GROUP, generation, self.member_id, self.instance_id, commits
         )
-        # Twice is as good as once to a client, but for the order: what it commits next must not be
-        # overtaken.
+        # A repeated commit is harmless to a client, except for the order: it must not overtake the
+        # next one.
         self.setting.network.call(
             self._line,
             self.setting.coordinator.ask,
@@ -250,12 +250,12 @@ class ClassicMember(Member):
     def __init__(self, setting: Setting, name: str) -> None:
         super().__init__(setting, name)
         self._heartbeats = 0
-        """Which of the loops that send them goes on."""
+        """The number of the heartbeat loop that is active."""
         self.is_joining = False
         self.begin()
 
     def begin(self) -> None:
-        """Join, alone or again; what it has it gives up first."""
+        """Join, for the first time or again; give up the assignment first."""
         if self.is_joining:
             return
         self.is_joining = True
@@ -314,7 +314,7 @@ class ClassicMember(Member):
                 raise AssertionError(code)
 
     def _shares(self, answer: requests.Joined) -> dict[str, bytes]:
-        """In turn, by the order of the members."""
+        """Assign the partitions in turn, by the order of the members."""
         shares: dict[str, list[Partition]] = {member.id: [] for member in answer.members}
         ids = sorted(shares)
         for at, partition in enumerate(self.setting.partitions):
@@ -371,11 +371,11 @@ class ConsumerMember(Member):
         topic = setting.coordinator.image.topics["t"]
         self._topic_id = topic.id
         self._is_told_all = False
-        """The coordinator heard all there is to say, and answered."""
+        """Whether the coordinator has responded to the full state."""
         self.begin()
 
     def begin(self) -> None:
-        """Under an id of its own making."""
+        """Join under a new random member id."""
         self.member_id = str(UUID(int=self.time.random.getrandbits(128)))
         self._join()
 
@@ -386,7 +386,7 @@ class ConsumerMember(Member):
         self._heartbeat()
 
     def thrown_out(self) -> None:
-        """Its heartbeats hear of it too."""
+        """Do nothing: its heartbeats fail as well, and join again."""
 
     outdated = thrown_out
 
@@ -410,8 +410,8 @@ class ConsumerMember(Member):
         )
 
     def _heartbeat(self) -> None:
-        # What came late a second time might be told of partitions that then nobody hears of: the
-        # protocol counts on one heartbeat after the other.
+        # A request that arrives late a second time could be answered with partitions, and the
+        # response ignored: the protocol relies on one heartbeat after the other.
         self.ask(self._said(self.generation), self._heard, may_repeat=False)
 
     def _heard(self, answer: Any) -> None:
@@ -429,7 +429,7 @@ class ConsumerMember(Member):
         else:
             self.take(answer.epoch, owned)
             self._is_told_all = False
-            self.process.after(1, self._heartbeat)  # it has done what it was told
+            self.process.after(1, self._heartbeat)  # it has reconciled
 
     def _refused(self, code: ErrorCode) -> None:
         match code:

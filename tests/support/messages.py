@@ -32,7 +32,9 @@ VALUES = (
 
 
 def filled(cls: typing.Any, elements: int = 2) -> typing.Any:
-    """An entity of kio's dataclass `cls`, with so many elements in each array and no nulls."""
+    """Return an entity of kio's dataclass `cls`, with this many elements in each array and no
+    nulls.
+    """
     hints = typing.get_type_hints(cls)
     return cls(**{f.name: _value(hints[f.name], elements) for f in dataclasses.fields(cls)})
 

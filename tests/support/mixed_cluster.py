@@ -41,8 +41,9 @@ AnyBroker: TypeAlias = BrokerProcess | ApacheBroker
 
 
 class MixedCluster:
-    """`kinds` says of each broker id whether it is OURS or of APACHE's version; `racks`, where one
-    is given, in which rack it is."""
+    """`kinds` is the kind of each broker id, OURS or APACHE; `racks` is the rack of each id, if
+    given.
+    """
 
     def __init__(
         self,
@@ -60,7 +61,9 @@ class MixedCluster:
         self.session = KazooClient(self.zookeeper.address)
 
     def broker(self, id_: int, kind: str) -> AnyBroker:
-        """One of that kind, on the directory that is the id's whatever its kind."""
+        """Return a broker of that kind, on the id's data directory, which does not depend on the
+        kind.
+        """
         settings = self.settings | {
             "broker.id": id_,
             "zookeeper.connect": self.zookeeper.address,
@@ -93,7 +96,7 @@ class MixedCluster:
         self.zookeeper.kill()
 
     def start(self, ids: Iterable[int]) -> None:
-        """Apache's brokers do not start while the session lasts that they had before a kill."""
+        """Start brokers. Apache's do not start while the session from before a kill lasts."""
         ids = set(ids)
         until(lambda: not {id_ for id_ in ids & self.live if not self.is_ours(id_)})
         with ThreadPoolExecutor() as pool:
@@ -115,13 +118,17 @@ class MixedCluster:
         return {"bootstrap.servers": self.addresses}
 
     def create(self, topic: str, partitions: int = 1) -> None:
-        """Returns once every live broker knows it, and every replica is in sync."""
+        """Create a topic, and wait until every live broker knows it, and every replica is
+        in sync.
+        """
         self.ask(lambda: self.admin.create_topics([NewTopic(topic, partitions, REPLICATION)]))
         self.until_in_sync(topic, partitions)
         self.until_known(topic, partitions)
 
     def ask(self, request: Callable[[], Mapping[str, Future[Any]]]) -> None:
-        """Of the controller; librdkafka may ask or await one that is so no longer."""
+        """Send a request to the controller; librdkafka may send it to a former one, or wait for
+        that one.
+        """
 
         def done() -> bool:
             self.admin.list_topics(timeout=PATIENCE_S)
@@ -137,7 +144,7 @@ class MixedCluster:
         until(done)
 
     def until_known(self, topic: str, partitions: int) -> None:
-        """By every broker that runs; a topic of no partitions is one that is gone."""
+        """Wait until every running broker knows the topic; one of 0 partitions is deleted."""
 
         def known(broker: AnyBroker) -> int:
             admin = AdminClient({"bootstrap.servers": broker.address})
@@ -147,10 +154,10 @@ class MixedCluster:
         running = [b for b in self.brokers.values() if b.process and b.process.poll() is None]
         until(lambda: all(known(broker) == partitions for broker in running))
 
-    # What ZooKeeper says
+    # State in ZooKeeper
 
     def znode(self, path: str) -> Any:
-        """None where there is none."""
+        """Return the znode's content, or None."""
         try:
             data, _ = self.session.get(path)
         except NoNodeError:
@@ -159,7 +166,7 @@ class MixedCluster:
 
     @property
     def controller(self) -> int:
-        """-1 when there is none."""
+        """Return the controller's id; -1 if there is none."""
         holder = self.znode("/controller")
         return -1 if holder is None else int(holder["brokerid"])
 
@@ -175,7 +182,7 @@ class MixedCluster:
         return self.znode(path) or {"leader": -1, "isr": []}
 
     def led_by(self, id_: int, topic: str, partitions: int) -> int:
-        """How many of them."""
+        """Return the number of partitions that the broker leads."""
         return sum(self.state(topic, p)["leader"] == id_ for p in range(partitions))
 
     def until_in_sync(self, topic: str, partitions: int) -> None:
@@ -184,7 +191,7 @@ class MixedCluster:
         )
 
     def make_controller(self, id_: int) -> None:
-        """The present controller is deposed until it is that broker."""
+        """Depose the controller until that broker is elected."""
 
         def deposed() -> bool:
             now = self.controller
@@ -194,10 +201,10 @@ class MixedCluster:
 
         until(deposed)
 
-    # What the disks have
+    # Files on the disks
 
     def log_of(self, id_: int, topic: str, partition: int) -> bytes:
-        """Of a broker that does not run; b"" where it has none."""
+        """Return a partition's log on a stopped broker; b"" if it has none."""
         files = sorted((self.brokers[id_].data / f"{topic}-{partition}").glob("*.log"))
         return b"".join(file.read_bytes() for file in files)
 
@@ -206,4 +213,4 @@ def until(holds: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < deadline
-        time.sleep(ASK_AGAIN_S)  # it can only be asked
+        time.sleep(ASK_AGAIN_S)  # the broker can only be polled

@@ -1,7 +1,7 @@
-"""Moments at which a fault does the most harm, and who acts in them.
+"""Moments at which a fault does the most harm, and the brokers that act in them.
 
 with watching(swarm, Moment.ELECTION) as acts:
-    broker = await acts()       the next that writes who leads a partition
+    broker = await acts()       the next that writes a partition's leader
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ class Moment(enum.Enum):
 
 @contextmanager
 def watching(swarm: Swarm, moment: Moment) -> Iterator[Callable[[], Awaitable[int]]]:
-    """A function that waits for the next broker that acts, or is acted on, in such a moment."""
+    """Yield a function that waits for the next broker that acts, or is acted on, in such
+    a moment.
+    """
     cluster, network = swarm.cluster, swarm.loop.network
     actors: asyncio.Queue[int] = asyncio.Queue()
     ids = {broker.name: id_ for id_, broker in cluster.brokers.items()}

@@ -1,4 +1,4 @@
-"""What `k` says of a topic of a KafkaCluster's whose partitions move."""
+"""Output of `k` about a topic of a KafkaCluster whose partitions are reassigned."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Moves:
         self.patience_s = patience_s
 
     def ask(self, command: str, *words: object) -> str:
-        """Its standard output; it has to succeed."""
+        """Run a command of `k`, which has to succeed, and return its standard output."""
         given = (*map(str, words), "--bootstrap-server", self.cluster.running_servers)
         done = subprocess.run(
             [*K, command, *given], capture_output=True, text=True, timeout=self.patience_s
@@ -26,19 +26,19 @@ class Moves:
         return done.stdout
 
     def replicas(self) -> dict[int, list[int]]:
-        """By partition."""
+        """Return the replicas by partition."""
         told = json.loads(self.ask("topics", "--describe", "--topic", self.topic, "-o", "json"))
         return {one["partition"]: one["replicas"] for one in told["items"]}
 
     def moving(self) -> list[dict[str, object]]:
-        """The partitions of any topic that move."""
+        """Return the partitions of any topic that are being reassigned."""
         listed: list[dict[str, object]] = json.loads(
             self.ask("reassign-partitions", "--list", "-o", "json")
         )["items"]
         return listed
 
     def throttles(self) -> list[str]:
-        """The settings of throttles that the topic or a broker has."""
+        """Return the throttle configs that the topic or a broker has."""
         told = self.ask("configs", "--describe", "--topic", self.topic)
         for broker in self.cluster.running:
             told += self.ask("configs", "--describe", "--broker", broker)

@@ -1,6 +1,6 @@
-"""Processes whose network can be cut: each in a network namespace of its own, behind one bridge.
+"""Processes with a network that can be cut: each in its own network namespace, behind one bridge.
 
-What is cut is cut as by a pulled cable: nothing is refused, nothing is closed, nothing arrives.
+A cut acts as a pulled cable: nothing is refused, nothing is closed, nothing arrives.
 Needs Linux, `ip` of iproute2, and root.
 """
 
@@ -22,10 +22,10 @@ FIRST_HOST = 10
 
 
 class Namespaces:
-    """`with Namespaces() as network: seat = network.seat()`; all of them are gone at the end."""
+    """`with Namespaces() as network: seat = network.seat()`; the end deletes all namespaces."""
 
     def __init__(self) -> None:
-        require("ss")  # of the same package
+        require("ss")  # of the same package => part of the same package
         # Names of interfaces have 15 characters at most.
         self._name = f"k{os.getpid()}-{next(_numbers)}"
         random = Random()
@@ -42,7 +42,7 @@ class Namespaces:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Of processes that have ended."""
+        """Delete the namespaces; their processes have ended."""
         for seat in self._seats:
             seat.remove()
         ip("link", "del", self._name)
@@ -55,7 +55,7 @@ class Namespaces:
 
 
 class Seat:
-    """One namespace: `seat.command` comes before that of a process that listens at `seat.host`."""
+    """One namespace: `seat.command` prefixes that of a process that listens at `seat.host`."""
 
     def __init__(self, name: str, host: str, bridge: str) -> None:
         self.host = host
@@ -81,5 +81,5 @@ class Seat:
 
 
 def ip(*words: str) -> None:
-    """CalledProcessError, which has what it said."""
+    """Run `ip`. Raises CalledProcessError with its output."""
     subprocess.run(["ip", *words], check=True, capture_output=True, text=True)

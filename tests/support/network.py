@@ -1,17 +1,17 @@
 """The network of a simulation: hosts by name, ordered connections with seeded delays, cuts.
 
-Code runs on the host that `with host("broker-1"):` names, as do the tasks that it starts there, the
-servers' protocols, and all their callbacks.  A connection behaves as TCP seen through asyncio's
+Code runs on the host that `with host("broker-1"):` names. So do the tasks that it starts, the
+servers' protocols, and all their callbacks. A connection behaves as TCP seen through asyncio's
 transports, for `Protocol` and `BufferedProtocol`: bytes arrive in order, late, and cut into other
 pieces than they were written in; a full pipe calls `pause_writing`.
 
     cut(a, b), heal(a, b)   bytes and connection attempts between two hosts wait until it is healed
-    bind(a, port)           whoever connects before a listens there waits, as in a kernel's backlog
-    cut_one_way(a, b)       what a sends does not reach b; nobody can connect either way
+    bind(a, port)           connections before a listens there wait, as in a kernel's backlog
+    cut_one_way(a, b)       packets from a do not reach b; no connections either way
     slow(a, b, 0.2)         bytes between the two take that many seconds in the mean
-    refuse(a, b)            a accepts no connections, of b or of anybody, until accept(a, b)
+    refuse(a, b)            a accepts no connections, from b or from any host, until accept(a, b)
     reset(a, b)             their connections break, at both ends
-    kill(a)                 a's process is gone: its ends fall silent, the other ends see a reset
+    kill(a)                 a's process has died: its ends are silent, the other ends see a reset
     power_off(a), power_on(a)   the same, and the other ends see nothing until the machine is back
 """
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from tests.support.loop import SimLoop
 
 KEY_BYTES = 6
-"""Of a request: its length and API key."""
+"""Bytes of a request with its length and API key."""
 MEAN_DELAY_S = 0.0005
 SPLIT_CHANCE = 0.1
 HIGH_WATER_BYTES = 64 * 1024
 CONNECT_RETRIES_S = (1, 2, 4, 8, 16, 32, 64)
-"""When TCP repeats the first segment of a connection that nobody answers."""
+"""Seconds at which TCP repeats the first segment of a connection without a response."""
 
 HOST: contextvars.ContextVar[str] = contextvars.ContextVar("host", default="client")
 _HERE = frozenset({None, "", "0.0.0.0", "::", "127.0.0.1", "localhost"})
@@ -45,7 +45,7 @@ _HERE = frozenset({None, "", "0.0.0.0", "::", "127.0.0.1", "localhost"})
 
 @contextlib.contextmanager
 def host(name: str) -> Iterator[None]:
-    """Whatever is started inside runs on that machine."""
+    """Run all that is started inside on this host."""
     token = HOST.set(name)
     try:
         yield
@@ -60,14 +60,13 @@ class Network:
         self._bound: dict[tuple[str, int], asyncio.Event] = {}
         self._transports: dict[SimTransport, None] = {}
         self._cuts: set[tuple[str, str]] = set()
-        """From whom to whom nothing comes through."""
+        """Pairs of sender and receiver that are cut."""
         self._dark: set[str] = set()
         self._delays_s: dict[frozenset[str], float] = {}
         self._refused: set[tuple[str, str | None]] = set()
         self._ports = 40_000
         self.on_send: Callable[[str, str, bytes], None] | None = None
-        """Told of all that is written: from whom, to whom, and its first
-        KEY_BYTES."""
+        """Called for all that is written with the sender, the receiver, and the first KEY_BYTES."""
 
     @contextlib.contextmanager
     def bind(self, name: str, port: int) -> Iterator[None]:
@@ -79,7 +78,7 @@ class Network:
                 self._let_in((name, port))
 
     def _let_in(self, address: tuple[str, int]) -> None:
-        """Who waits there finds a server, or none."""
+        """Let the waiting connections find a server, or none."""
         bound = self._bound.pop(address, None)
         if bound is not None:
             bound.set()
@@ -97,10 +96,10 @@ class Network:
         self._cuts -= {(a, b), (b, a)}
         for transport in self._between(a, b):
             transport.wire.resume()
-            transport.peer.wire.resume()  # it may have been closed meanwhile
+            transport.peer.wire.resume()  # the other end may have closed meanwhile
 
     def slow(self, a: str, b: str, mean_s: float | None) -> None:
-        """None: as fast as any other."""
+        """Set the mean delay between two hosts; None: the default."""
         self.loop.trace.add("slow", a, b, mean_s)
         if mean_s is None:
             self._delays_s.pop(frozenset((a, b)), None)
@@ -129,7 +128,7 @@ class Network:
         self._dark.discard(name)
 
     def close(self, name: str) -> None:
-        """Its connections that others made break, at both ends."""
+        """Reset the connections that other hosts opened to this one, at both ends."""
         for accepted in [t for t in self._transports if t.host == name and t.here in self._servers]:
             accepted.lose(_reset_error())
             accepted.peer.lose(_reset_error())
@@ -143,7 +142,7 @@ class Network:
         self._refused.discard((name, of))
 
     def is_cut(self, a: str, b: str) -> bool:
-        """Whether what `a` sends does not reach `b`."""
+        """Return whether packets of `a` do not reach `b`."""
         return (a, b) in self._cuts or a in self._dark or b in self._dark
 
     def delay(self, a: str, b: str) -> float:
@@ -187,7 +186,7 @@ class Network:
             accepted.protocol = server.factory()
             accepted.protocol.connection_made(accepted)
 
-        if self.loop.is_paused(there):  # its kernel accepts for it
+        if self.loop.is_paused(there):  # the kernel of a paused host accepts for it
             self.loop.call_soon(accept, context=context)
         else:
             context.run(accept)
@@ -202,7 +201,9 @@ class Network:
             del self._servers[server.address]
 
     def connections(self, a: str, besides: Collection[str]) -> int:
-        """How many ends of connections `a` has, not counting those to some others."""
+        """Return the number of connection ends at `a`, not counting those to the hosts in
+        `besides`.
+        """
         return sum(t.host == a and t.peer.host not in besides for t in self._transports)
 
     def _between(self, a: str, b: str) -> list[SimTransport]:
@@ -251,7 +252,7 @@ class SimServer(asyncio.AbstractServer):
 
 
 class SimTransport(asyncio.Transport):
-    """One end of a connection; `wire` carries what it writes to `peer`."""
+    """One end of a connection; `wire` carries its data to `peer`."""
 
     peer: SimTransport
 
@@ -289,14 +290,16 @@ class SimTransport(asyncio.Transport):
             self.protocol.pause_writing()
 
     def sent(self) -> None:
-        """The wire has taken some of it to the other side."""
+        """Handle that the wire has delivered some data to the other side."""
         if self._paused_writer and self.wire.size_bytes <= self._limits[0]:
             self._paused_writer = False
             if not self.closing:
                 self.context.run(self.protocol.resume_writing)
 
     def receive(self, data: bytes) -> bytes:
-        """Hand it to the protocol; returns what it could not take before it paused or closed."""
+        """Pass data to the protocol; return the rest that it could not take before it paused or
+        closed.
+        """
         if not isinstance(self.protocol, asyncio.BufferedProtocol):
             self.protocol.data_received(data)
             return b""
@@ -321,7 +324,7 @@ class SimTransport(asyncio.Transport):
         return True
 
     def close(self) -> None:
-        """What was written still goes out."""
+        """Close the connection after the buffered data was sent."""
         if not self.closing:
             self.wire.send(_EOF)
             self.lose(None)
@@ -338,7 +341,7 @@ class SimTransport(asyncio.Transport):
             self.network.loop.call_soon(self.protocol.connection_lost, error, context=self.context)
 
     def vanish(self) -> None:
-        """Without a word to this end's protocol; the other end sees a reset."""
+        """End without a callback to this end's protocol; the other end sees a reset."""
         self.closing = True
         self.network.forget(self)
         self.wire.reset()
@@ -379,7 +382,9 @@ _EOF = b""
 
 
 class _Wire:
-    """One direction: what was written and has not arrived, with the times when it may."""
+    """One direction: data that was written and has not arrived, with its earliest times
+    of arrival.
+    """
 
     def __init__(self, sender: SimTransport) -> None:
         self.size_bytes = 0
@@ -396,7 +401,7 @@ class _Wire:
         self.resume()
 
     def reset(self) -> None:
-        """Overtakes whatever is under way."""
+        """Send a reset, which overtakes all data under way."""
         network = self._sender.network
         self._queue.clear()
         if self._timer is not None:
@@ -419,11 +424,11 @@ class _Wire:
         self._timer = None
         sender, receiver, network = self._sender, self._sender.peer, self._sender.network
         if network.is_cut(sender.host, receiver.host) or not receiver.reading:
-            return  # whoever ends that resumes
+            return  # resumed by the heal or the reader
         due, data = self._queue.popleft()
         if receiver.closing:
             self.size_bytes -= len(data)
-            if data:  # nobody is there to read it: TCP answers with a reset
+            if data:  # the receiver has closed: TCP answers with a reset
                 network.loop.call_later(self._delay(), sender.lose, _reset_error())
         elif data == _EOF:
             network.loop.trace.add("eof", sender.host, receiver.host)

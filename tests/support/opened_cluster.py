@@ -1,4 +1,4 @@
-"""A cluster of the pytest plugin's for a whole module; its logs show with a failure."""
+"""A cluster of the pytest plugin for a whole module; its logs are shown with a failure."""
 
 from __future__ import annotations
 

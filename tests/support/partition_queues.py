@@ -9,7 +9,7 @@ from kcli.client.partition_queue import PartitionQueue, ProducerBatch, Rules
 
 
 class Bench:
-    """An accumulator whose clock stands still unless moved, and what it told."""
+    """An accumulator whose clock stands still unless moved, and its callbacks' arguments."""
 
     def __init__(self, partitions: int = 1, seed: int = 1, **limits) -> None:
         self.now = 0.0
@@ -45,7 +45,7 @@ class Bench:
         return self.accumulator.offer("t", value, key, **rest)
 
     def begin(self) -> Bench:
-        """One batch is in the log: until then all others wait."""
+        """Append a first batch: until then all others wait."""
         self.offer(b"first")
         batch = self.take()
         assert batch is not None

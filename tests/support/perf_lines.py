@@ -1,4 +1,4 @@
-"""What a perf test prints, with a 0 for each number, which differs from run to run."""
+"""Output of a perf test, with a 0 for each number, since numbers differ from run to run."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ _NANOSECONDS = re.compile(r"\d+\t\d+\.\d+")
 
 
 def forms(out: str) -> tuple[set[str], list[str]]:
-    """The forms of lines, and in order those of which there is one line: all that a program which
-    reads them can rely on.  How many digits follow a point counts, but for the e2e test's times.
+    """Return the forms of lines, and in order those that occur once: all that a program that parses
+    them can rely on. The number of decimals counts, except for the e2e test's times.
     """
     lines = [
         "0\t0.0" if _NANOSECONDS.fullmatch(line) else _NUMBER.sub(_zero, line)

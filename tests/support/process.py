@@ -21,7 +21,7 @@ STOP_TIMEOUT_S = 60
 class BrokerProcess:
     """`with BrokerProcess(tmp_path) as broker: ... broker.address`.
 
-    The port is free at the first start and kept over restarts, so that clients find it again.
+    The port is free at the first start and the same after restarts, so that clients reconnect.
     """
 
     command: Sequence[str] = (sys.executable, "-m", "kserver")
@@ -35,7 +35,7 @@ class BrokerProcess:
         self.address = ""
         self.process: subprocess.Popen[str] | None = None
         self.output: list[str] = []
-        """Lines of all its starts."""
+        """Lines of output of all its starts."""
         self._started = False
         self._reader: threading.Thread | None = None
 
@@ -53,7 +53,9 @@ class BrokerProcess:
         return int(self.address.rpartition(":")[2])
 
     def start(self) -> BrokerProcess:
-        """Returns once it says that it started; RuntimeError with its output when it does not."""
+        """Start it, and return once it logs that it started. Raises RuntimeError with its output on
+        failure.
+        """
         self.directory.mkdir(parents=True, exist_ok=True)
         self.process = subprocess.Popen(
             [*self.command, *self.arguments()],
@@ -75,7 +77,7 @@ class BrokerProcess:
         return self
 
     def arguments(self) -> list[str]:
-        """How it is told its settings."""
+        """Return the arguments with its configuration."""
         return [word for k, v in self.settings.items() for word in ("--override", f"{k}={v}")]
 
     def _read(self, process: subprocess.Popen[str], found: threading.Event) -> None:
@@ -90,13 +92,15 @@ class BrokerProcess:
         found.set()
 
     def stop(self) -> int:
-        """SIGTERM; the exit code."""
+        """Send SIGTERM, and return the exit code."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
         return self.wait(STOP_TIMEOUT_S)
 
     def wait(self, timeout_s: float) -> int:
-        """The exit code, once it and its output have ended; subprocess.TimeoutExpired."""
+        """Return the exit code, once it and its output have ended. Raises
+        subprocess.TimeoutExpired.
+        """
         assert self.process is not None
         assert self._reader is not None
         code = self.process.wait(timeout_s)
@@ -104,7 +108,7 @@ class BrokerProcess:
         return code
 
     def kill(self) -> None:
-        """kill -9: nothing is flushed, nothing is marked clean."""
+        """Send SIGKILL: nothing is flushed, nothing is marked clean."""
         assert self.process is not None
         self.process.kill()
         self.process.wait()

@@ -3,7 +3,7 @@
     with Cluster(tmp_path) as cluster:
         cluster.create("topic")
 
-`Cluster(tmp_path, network=Namespaces())` has each process where its network can be cut.
+`Cluster(tmp_path, network=Namespaces())` runs each process in a network that can be cut.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Cluster:
                 list(pool.map(BrokerProcess.start, self.brokers.values()))
             self.admin = AdminClient(self.client)
             until(lambda: len(self.admin.list_topics(timeout=PATIENCE_S).brokers) == len(IDS))
-            # Makes __consumer_offsets, for which it takes all three.
+            # Creates __consumer_offsets, for which it takes all three.
             self.coordinator("none")
         except BaseException:
             self.__exit__()
@@ -113,7 +113,7 @@ class Cluster:
         return [self.zookeeper]
 
     def zookeeper_leader(self) -> ZooKeeperServer:
-        """That of an ensemble, else the only one; waits for it."""
+        """Return the leader of an ensemble, else the only server; wait for it."""
 
         def leaders() -> list[ZooKeeperServer]:
             servers = self.zookeeper_servers
@@ -127,7 +127,7 @@ class Cluster:
             return client.call(api, version, **fields)
 
     def create(self, topic: str, partitions: int = 1, leader: int | None = None) -> None:
-        """On all brokers, led by `leader` where one is given; until each broker knows of it."""
+        """Create a topic, led by `leader` if given; wait until each broker knows it."""
         others = [id_ for id_ in IDS if id_ != leader]
         wanted: dict[str, Any] = {"num_partitions": partitions, "replication_factor": 3}
         if leader is not None:
@@ -149,7 +149,7 @@ class Cluster:
             return answer.error_code in (ErrorCode.none, ErrorCode.topic_already_exists)
 
         until(made)
-        # The controller tells the others by itself.
+        # The controller notifies the others.
         until(lambda: all(self._leads(b, topic, partitions) for b in self.brokers.values()))
 
     def _leads(self, broker: BrokerProcess, topic: str, partitions: int) -> bool:
@@ -160,7 +160,7 @@ class Cluster:
         return len(led) == partitions
 
     def controller(self) -> int:
-        """As a broker that answers knows it; waits until there is one."""
+        """Return the controller as a broker reports it; wait until there is one."""
         found: list[int] = []
 
         def told() -> bool:
@@ -175,7 +175,7 @@ class Cluster:
         return found[-1]
 
     def coordinator(self, key: str, of: int = GROUP) -> int:
-        """The broker that coordinates a group, or the transactions of an id."""
+        """Return the coordinator of a group, or of a transactional id."""
         found: list[int] = []
 
         def told() -> bool:
@@ -189,12 +189,13 @@ class Cluster:
         return found[-1]
 
     def partition(self, topic: str) -> Any:
-        """Its partition 0 as any broker knows it."""
+        """Return the metadata of its partition 0 from any broker."""
         return self.admin.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions[0]
 
     def until_in_sync(self, *topics: str) -> None:
-        """Each partition of them, of all topics where none is named; and until every broker says
-        so, for one that was cut off may think still that it leads."""
+        """Wait until all replicas of the topics, by default of all topics, are in sync, and until
+        every broker reports this: one that was cut off may still believe that it leads.
+        """
 
         def in_sync() -> bool:
             first, *others = (self._states(broker, topics) for broker in self.brokers.values())
@@ -205,7 +206,7 @@ class Cluster:
     def _states(
         self, broker: BrokerProcess, topics: Sequence[str]
     ) -> set[tuple[str, int, int, tuple[int, ...]]]:
-        """Topic, partition, leader epoch and ISR, as the broker knows them."""
+        """Return topic, partition, leader epoch and ISR, as the broker reports them."""
         asked = [{"name": topic} for topic in topics] or None
         answer = self.call(broker, METADATA, 7, topics=asked, allow_auto_topic_creation=False)
         return {
@@ -215,18 +216,18 @@ class Cluster:
         }
 
     def log_of(self, broker: BrokerProcess, topic: str) -> bytes:
-        """The bytes of its partition 0, of a broker that does not run."""
+        """Return the bytes of its partition 0 on a broker that does not run."""
         return b"".join(
             path.read_bytes() for path in sorted((broker.data / f"{topic}-0").glob("*.log"))
         )
 
 
 def until(holds: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
-    """A broker that is not there for a while does not hold."""
+    """Wait until `holds`; an unreachable broker counts as false."""
     deadline = time.monotonic() + patience_s
     while not _holds(holds):
         assert time.monotonic() < deadline
-        time.sleep(ASK_AGAIN_S)  # it can only be asked
+        time.sleep(ASK_AGAIN_S)  # the cluster can only be polled
 
 
 def _holds(holds: Callable[[], bool]) -> bool:

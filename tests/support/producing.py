@@ -1,4 +1,4 @@
-"""A producer and a broker that answers its batches as a test wants."""
+"""A producer, and a broker that answers its batches as a test needs."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ OK = ErrorCode.none
 
 
 class Topic:
-    """What a broker keeps of one topic, and how it answers: `verdict(batch)` is a code, or None to
-    say nothing."""
+    """A topic on the broker, and its responses: `verdict(batch)` is a code, or None for no
+    response.
+    """
 
     def __init__(self) -> None:
         self.log: list[RecordBatch] = []

@@ -1,4 +1,4 @@
-"""The client library against a real broker: its settings, and all that a topic holds."""
+"""The client library with a real broker: its configuration, and all records of a topic."""
 
 from __future__ import annotations
 

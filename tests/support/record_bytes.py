@@ -1,4 +1,4 @@
-"""Bytes of record batches for properties: what producers send, and what nobody should."""
+"""Bytes of record batches for property tests: valid ones of producers, and invalid ones."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NUMBERS = (0, 1, 2, 3, 126, 127, 128, (1 << 32) - 2, 1 << 32, (1 << 63) + 1, (1 
 
 
 def varint(number: int, least: int = 1) -> bytes:
-    """In as many bytes as it needs, and no fewer than `least`."""
+    """Encode in as many bytes as needed, and at least `least`."""
     out = b""
     while number >= 0x80 or len(out) < least - 1:
         out += bytes([number & 0x7F | 0x80])
@@ -43,11 +43,11 @@ def varint(number: int, least: int = 1) -> bytes:
 
 
 def lying_records(random: Random) -> tuple[bytes, int]:
-    """Records, and how many: of some one number is not what it should be, or a byte longer or a
-    few than it need be; of others all is as it should be.
+    """Return records, and their number. In some, one number is wrong, or some bytes longer than
+    needed; others are valid.
     """
     count = random.randint(1, 4)
-    numbers = [0, 0]  # as many as were written; the one that lies
+    numbers = [0, 0]  # the number of records written; the index of the wrong one
     numbers[1] = random.randint(1, 12 * count)
 
     def number(true: int) -> bytes:

@@ -1,10 +1,10 @@
-"""Batches by name, each with its records or refused: what every decoder of records is held to.
+"""Batches by name, each with its records or refused: a test of every decoder of records.
 
-Each that is refused is one that is read but for what its name says.  The verdicts are those of
-Apache's readers, with these differences, in which all of ours are alike.  Refused although Apache
-reads it: a length below -1 and a null in two bytes (null there), bits of a number beyond its width
-(dropped), a time beyond 64 bits (wraps), offsets that do not ascend or lie past the batch's last
-(its clients do not look).
+Each refused one differs from a valid one only as its name says. The verdicts are those of Apache's
+readers, with these differences, which all of ours share. Refused although Apache reads it: a length
+below -1 and a null in two bytes (null there), bits of a number beyond its width (dropped), a time
+beyond 64 bits (wraps), offsets that do not ascend or lie past the batch's last (its clients do not
+look).
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ class Entry(NamedTuple):
     name: str
     data: bytes
     records: list[Record] | None
-    """None where it is refused."""
+    """The records, or None if the batch is refused."""
 
 
 def one(fields: str, time: str = "00", offset: str = "00") -> bytes:
-    """A record whose own length is right: its fields in hex, from the key on."""
+    """Return a record whose own length is right: its fields in hex, from the key on."""
     body = b"\0" + bytes.fromhex(time + offset + fields)
     return varint(2 * len(body)) + body
 
 
 GOOD = one("02 6b 02 76 00")
-"""Of key "k" and value "v"."""
+"""A record with key "k" and value "v"."""
 PLAIN = Record(0, NOW, b"k", b"v")
 ALL = ((NOW, b"k", b"v", (("h", b"x"), ("n", None))), (NOW + 9, None, b"", ()))
 
 
 def batch(body: bytes, **fields: int) -> bytes:
-    """Of as many records as `count` says, one unless told."""
+    """Return a batch of `count` records, by default one."""
     count = fields.get("count", 1)
     default = {"base_timestamp": NOW, "max_timestamp": NOW, "count": 1}
     return sealed(body, **(default | {"last_offset_delta": count - 1} | fields))
@@ -69,7 +69,7 @@ def corpus() -> list[Entry]:
 
 def read() -> Iterator[tuple[str, bytes, list[Record]]]:
     def written(new, *, deltas=None, padding=0, attributes=0, **fields):
-        """The batch and the records of `new`."""
+        """Return the batch and the records of `new`."""
         body = slow_encode(new, deltas, padding, attributes)
         at = deltas or range(len(new))
         header = {"base_timestamp": new[0][0], "max_timestamp": max(time for time, *_ in new)}
@@ -185,7 +185,7 @@ def refused() -> Iterator[tuple[str, bytes]]:
         "a byte after no headers": "01 01 00 00",
     }.items():
         yield name, batch(one(fields))
-    # A record of more bytes after it: what lies beyond one is in the next, not past the end.
+    # With more records after it, the bytes beyond a record are in the next one, not past the end.
     long = one("01 ac04" + "00" * 278 + "00", offset="02")
     for name, fields in {
         "a key that reaches into the next": "50 01 00",

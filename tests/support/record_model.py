@@ -1,5 +1,6 @@
-"""Records and batches of any kind, for the tests of the codec: strategies, and the format once
-more, a byte at a time and with no thought of speed."""
+"""Records and batches of any kind, for tests of the codec: strategies, and a second implementation
+of the format, byte by byte and slow.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ class Refused(Exception):
 
 
 def slow_varint(number, size=0):
-    """In at least `size` bytes, as an encoder may write that leaves room first."""
+    """Encode in at least `size` bytes, as an encoder that reserves space first may do."""
     zigzag = 2 * number if number >= 0 else -2 * number - 1
     out = []
     while zigzag > 0x7F or len(out) + 1 < size:
@@ -116,7 +117,7 @@ def slow_decode(data, base_offset, base_timestamp, count, last_offset_delta, app
 
 
 def slow_encode(new, deltas=None, padding=0, attributes=0):
-    """The records' bytes; every varint that is not a null takes at least `padding` bytes."""
+    """Return the records' bytes; every varint that is not a null takes at least `padding` bytes."""
 
     def counted(data):
         return b"\x01" if data is None else slow_varint(len(data), padding) + data
@@ -133,7 +134,7 @@ def slow_encode(new, deltas=None, padding=0, attributes=0):
 
 
 def sealed(body, **fields):
-    """A batch of any bytes whose length and checksum are right."""
+    """Return a batch of any bytes with a correct length and checksum."""
     header = dict.fromkeys(FIELDS, 0) | {
         "batch_length": HEADER_SIZE - 12 + len(body),
         "magic": 2,

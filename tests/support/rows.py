@@ -1,4 +1,4 @@
-"""What -o printed, read back by readers that are not ours, as rows of a shape."""
+"""The output of -o, read back by third-party readers as rows of a shape."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from kcli.rows.shapes import ERROR, RowShape
 Row = dict[str, Any]
 
 READ_BACK = ("json", "jsonl", "yaml", "csv", "tsv")
-"""The formats that lose nothing."""
+"""The lossless formats."""
 
 
 def read(format: str, text: str, shape: RowShape) -> list[Row]:
-    """The rows.  Of csv, empty texts are null, as Python's reader does not tell them apart."""
+    """Return the rows. In csv, empty texts are null, since Python's reader does not distinguish
+    them.
+    """
     match format:
         case "json":
             return document(json.loads(text), shape)
@@ -55,7 +57,7 @@ def as_csv_tells(rows: Iterable[Row]) -> list[Row]:
 
 
 def _typed(lines: Iterable[list[str | None]], shape: RowShape) -> list[Row]:
-    """Cells as their fields say what they are; the first line is the heading."""
+    """Convert the cells to the types of their fields; the first line is the heading."""
     heading, *rest = lines
     assert heading == list(shape.names)
     return [

@@ -1,4 +1,6 @@
-"""Clients on machines of their own, beside what they talk to, and the history of all they saw."""
+"""Clients on machines of their own, with simulated brokers, and the history of their
+observations.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,9 @@ PRODUCER = {
 
 
 class Scene:
-    """Simulated brokers, and the history of all that their clients saw; `outputs` are partitions
-    that these write to in transactions."""
+    """Simulated brokers, and the history of their clients' observations. In transactions, clients
+    write to the partitions `outputs`.
+    """
 
     def __init__(
         self,
@@ -47,7 +50,7 @@ class Scene:
         self.clients: dict[str, asyncio.Task[None]] = {}
         self.killed: dict[str, asyncio.Task[None]] = {}
         self.replaced: set[str] = set()
-        """Names of those that are to end once they learn that another took over."""
+        """Names of the clients that end once they learn that another took over."""
         self._names = 0
         self._sent = 0
 
@@ -78,7 +81,7 @@ class Scene:
         return Random(self.random.random())
 
     def next_number(self) -> int:
-        """Of a record that is sent: the later, the higher."""
+        """Return the next record's number, which increases with each record."""
         self._sent += 1
         return self._sent
 
@@ -87,7 +90,7 @@ class Scene:
         self.loop.trace.add(event)
 
     def run(self, client: Callable[[Any, str], Any], name: str) -> str:
-        """On a machine of its own; its name."""
+        """Run the client on a machine of its own, and return its name."""
         self._names += 1
         name = f"{name}{self._names}"
         with host(name):
@@ -95,7 +98,7 @@ class Scene:
         return name
 
     def cut(self, name: str) -> None:
-        """It reaches no broker."""
+        """Cut the client from all brokers."""
         for broker in self.brokers:
             self.loop.network.cut(name, broker.name)
 
@@ -104,7 +107,7 @@ class Scene:
             self.loop.network.heal(name, broker.name)
 
     def kill(self, name: str) -> None:
-        """Nobody hears of it any more, whatever it still does."""
+        """Cut the client off for ever, whatever it still does."""
         self.cut(name)
         self.killed[name] = self.clients.pop(name)
         self.killed[name].cancel()
@@ -123,7 +126,9 @@ class Scene:
 
 
 async def insist(call: Callable[[], Awaitable[Any]]) -> Any:
-    """A call that timed out goes on: the same once more waits for it."""
+    """Repeat the call until it succeeds: after a timeout the call goes on, and a repetition waits
+    for it.
+    """
     while True:
         with contextlib.suppress(TimedOut):
             return await call()

@@ -1,12 +1,12 @@
-"""The far end of a client's connection, as a test wants it: each API answered by a function.
+"""A broker for a client's connection, under a test's control: a function answers each API.
 
     broker = ScriptedBroker(loop)
     broker.on(METADATA, lambda request: reply_to(request)(brokers=[...], topics=[...]))
     await broker.start()
 
-A handler returns kio's entity, or bytes that go out as they are (a whole frame, sound or not), or
-None for no answer; it may be a coroutine function.  ApiVersions is answered from `versions`, as
-Kafka does: a version that is not offered there gets UNSUPPORTED_VERSION in a v0 body (KIP-511).
+A handler returns kio's entity, or bytes that are sent as they are (a whole frame, valid or not), or
+None for no response; it may be a coroutine function. ApiVersions is answered from `versions`, as
+Kafka does: an unsupported version gets UNSUPPORTED_VERSION in a v0 body (KIP-511).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ScriptedBroker:
         self.versions[api_key] = versions or self.versions.get(api_key) or versions_of(api_key)
 
     def asked(self, api_key: int) -> list[Any]:
-        """The requests of one API so far."""
+        """Return the requests of one API so far."""
         return [request for request in self.requests if request.__api_key__ == api_key]
 
     async def start(self) -> None:
@@ -143,12 +143,14 @@ class _Connection(asyncio.Protocol):
 
 
 def frame(correlation_id: int, body: bytes) -> bytes:
-    """An answer by hand: length, correlation id, body."""
+    """Return a response by hand: length, correlation id, body."""
     return struct.pack(">ii", 4 + len(body), correlation_id) + body
 
 
 def metadata(*brokers: ScriptedBroker, controller: int = 0, topics=()):
-    """A handler that tells of these brokers and topics: (name, error, (leader, epoch)...)."""
+    """Return a handler with the metadata of these brokers and topics: (name, error, (leader,
+    epoch)...).
+    """
 
     def handler(request):
         reply = reply_to(request)
@@ -181,7 +183,7 @@ def metadata(*brokers: ScriptedBroker, controller: int = 0, topics=()):
 
 
 def ends(offset_of):
-    """A handler that tells where partitions end, by topic and partition."""
+    """Return a handler with the end offsets of partitions, by topic and partition."""
 
     def handler(request):
         reply = reply_to(request)

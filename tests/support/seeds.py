@@ -1,9 +1,9 @@
-"""Seeds of simulations: some that every run has, and some that no run had before.
+"""Seeds of simulations: some that every run uses, and some that are new in each run.
 
-The run's first lines say where the fresh ones begin; FIRST_SEED=4711 begins there again.  CI sets
-FIRST_SEED, so that a change does not fail by chance.  Its fresh seeds are those of `fresh`: their
-tests are named by their number alone, so a test that failed runs again with other seeds, and is
-listed under FLAKY with the seed that failed.
+The run's first lines show the first new seed; FIRST_SEED=4711 repeats it. CI sets FIRST_SEED, so
+that a change does not fail by chance. CI's new seeds are those of `fresh`: their tests are named by
+number alone. So a failed test runs again with other seeds, and is listed under FLAKY with the seed
+that failed.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ FIRST_SEED = int(os.environ.setdefault("FIRST_SEED", str(SystemRandom().randrang
 
 
 def seeds(same: int, fresh: int = 2) -> list[int]:
-    """So many from 0 on, and so many that are new in each run."""
+    """Return this many seeds from 0 on, and this many that are new in each run."""
     return [*range(same), *range(FIRST_SEED, FIRST_SEED + fresh)]
 
 
 def chunks(same: int, fresh: int, size: int) -> list[range]:
-    """The same, in ranges of `size` seeds."""
+    """Return the same seeds, in ranges of `size`."""
     ends = ((0, same), (FIRST_SEED, FIRST_SEED + fresh))
     return [range(first, first + size) for begin, end in ends for first in range(begin, end, size)]
 
@@ -30,5 +30,5 @@ FRESH_SEED = int(os.environ.setdefault("FRESH_SEED", str(SystemRandom().randrang
 
 
 def fresh(number: int, size: int) -> range:
-    """The seeds of test `number`, new in each run; FRESH_SEED=4711 repeats them."""
+    """Return the seeds of test `number`, new in each run; FRESH_SEED=4711 repeats them."""
     return range(FRESH_SEED + number * size, FRESH_SEED + (number + 1) * size)

@@ -1,10 +1,10 @@
-"""Interactive shells on a terminal of their own, to see what a key does to the line.
+"""Interactive shells on a terminal of their own, to test the effect of keys on the line.
 
     with Shell("zsh", directory, home, environment) as shell:
         shell.line_after("k topi\\t")                 "k topics "
 
-A shell says "ready" at its prompt, and its line when Ctrl-G is typed, into a named pipe: nothing
-is waited for by the clock.
+A shell writes "ready" at its prompt, and its line after Ctrl-G, to a named pipe: nothing waits for
+a fixed time.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Shell:
     ) -> None:
         pipe = home / "pipe"
         os.mkfifo(pipe)
-        # Open for both, so that neither side waits for the other.
+        # Open for reading and writing, so that neither side waits for the other.
         self._pipe = os.open(pipe, os.O_RDWR)
         words: Sequence[str]
         if name == "bash":
@@ -76,13 +76,13 @@ class Shell:
                 {**environment, "HOME": str(home), "ZDOTDIR": str(home), "TERM": "xterm"},
             )
         self.screen = b""
-        """All that the terminal was sent."""
+        """All output to the terminal."""
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         assert self._said() == "ready"
 
     def line_after(self, keys: str) -> str:
-        """The line, once these keys were typed into an empty one."""
+        """Return the line after these keys were typed into an empty one."""
         os.write(self._terminal, (CLEAR + keys + DUMP).encode())
         return self._said()
 
@@ -104,10 +104,10 @@ class Shell:
         return said.decode().removesuffix("\n")
 
     def _read(self) -> None:
-        """Take what is shown, or the shell would wait for room."""
+        """Read the terminal's output, or the shell would block."""
         with open(self._terminal, "rb", buffering=0) as terminal:
             try:
                 while shown := terminal.read(4096):
                     self.screen += shown
             except OSError:
-                pass  # how a terminal ends
+                pass  # the end of a terminal's output

@@ -1,4 +1,4 @@
-"""A failing run of a swarm made smaller: fewer workloads, fewer faults, as long as it still fails.
+"""Shrinking of a failing swarm run: fewer workloads and faults, as long as it still fails.
 
     smallest = shrink(Drawn(["append", "money"], ["kill", "pause"], 4711), fails)
 
@@ -16,8 +16,9 @@ SEEDS = 5
 
 
 class Drawn(NamedTuple):
-    """A run of a swarm.  `simulate(partial(swarm, workloads=..., faults=...), seed)` runs it, but a
-    run that drew its workloads and faults itself is repeated by its seed alone."""
+    """A run of a swarm. `simulate(partial(swarm, workloads=..., faults=...), seed)` runs it, but a
+    run that drew its workloads and faults itself is repeated by its seed alone.
+    """
 
     workloads: Sequence[str]
     faults: Sequence[str]
@@ -25,12 +26,12 @@ class Drawn(NamedTuple):
 
 
 def failure(error: BaseException) -> frozenset[str]:
-    """The kind of a failure: the checks that found something, or the type of the error."""
+    """Return the kind of a failure: the checks that failed, or the type of the error."""
     return error.names if isinstance(error, Anomalies) else frozenset({type(error).__name__})
 
 
 def shrink(drawn: Drawn, fails: Callable[[Drawn], bool]) -> Drawn:
-    """The smallest run that was found; `drawn` itself if every smaller one passes."""
+    """Return the smallest failing run; `drawn` itself if every smaller one passes."""
     found: Drawn | None = drawn
     while found is not None:
         drawn = found
@@ -39,7 +40,7 @@ def shrink(drawn: Drawn, fails: Callable[[Drawn], bool]) -> Drawn:
 
 
 def _smaller(drawn: Drawn) -> Iterator[Drawn]:
-    """With one workload or one fault less."""
+    """Yield runs with one workload or one fault less."""
     for seed in range(drawn.seed, drawn.seed + SEEDS):
         for workloads in _with_one_less(drawn.workloads):
             yield Drawn(workloads, drawn.faults, seed)
@@ -48,6 +49,6 @@ def _smaller(drawn: Drawn) -> Iterator[Drawn]:
 
 
 def _with_one_less(names: Sequence[str]) -> Iterator[Sequence[str]]:
-    """None where nothing would be left."""
+    """Yield the names without one of them; nothing if there is only one."""
     if len(names) > 1:
         yield from ([*names[:i], *names[i + 1 :]] for i in range(len(names)))

@@ -1,4 +1,4 @@
-"""`k` and Apache's own scripts, run in turn with the same words; and records to run them on."""
+"""`k` and Apache's own scripts, run in turn with the same arguments; and records to run them on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TIMEOUT_S = 120
 TOPIC_ID = re.compile(r"TopicId: [\w-]{22}")
 
 
-# Of what no run can do anything about: time goes on, and a controller writes to its log.
+# Lines that differ in every run: time passes, and a controller writes to its log.
 PASSING = re.compile(r"(?<=Epoch: )\d+$|(?<=\t)\d+ *(?=\t *\t$)")
 RECORDS = [
     b"NO\tkey 1\tvalue 1",
@@ -74,7 +74,7 @@ ASK = {
     "topics",
     "transactions",
 }
-"""Commands that ask, tell and end: their scripts share one JVM of their version."""
+"""Commands that query, print and exit: their scripts share one JVM of their version."""
 
 
 @functools.cache
@@ -91,7 +91,7 @@ def apache(command: str, *words: str, input: bytes = b"", version: str = NEW) ->
 
 
 def hang(address: str) -> None:
-    """A transaction that hangs, and one that was committed."""
+    """Write a hanging transaction, and a committed one."""
     words = ["--bootstrap-server", address, "--create", "--topic", "hung", "--partitions", "1"]
     assert k("topics", *words).status == 0
     asyncio.run(hanging(address, "hangs", "hung", [b"never read"]))

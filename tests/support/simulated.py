@@ -1,4 +1,6 @@
-"""An unchanged broker on a simulated machine: its loop's network, a disk that can lose, a clock."""
+"""An unchanged broker on a simulated machine: its loop's network, a disk that can lose writes, a
+clock.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ PORT = 9092
 
 
 class SimulatedBroker:
-    """Start it, kill it, cut its power; what is left on the disk is there at the next start."""
+    """A broker to start, kill, or cut the power of; the next start finds the disk's content."""
 
     def __init__(
         self,
@@ -35,12 +37,13 @@ class SimulatedBroker:
         self.clock = SimClock(loop)
         self.boots = 1
         self.stopped: list[str] = []
-        """Of its lives (`OWNER`), those that ended with a clean shutdown."""
+        """The lives (`OWNER`) that ended with a clean shutdown."""
         self._life = ""
         self.disk = SimDisk(loop.random, self.clock)
         self._dead: list[SimDisk] = []
-        """Those of its processes that died.  Who waited for one waits on: asyncio would complain of
-        a task that vanishes before the end."""
+        """Disks of processes that died. Tasks that wait for one keep waiting: asyncio would report
+        a task that vanishes before the end.
+        """
         self.bugs: list[str] = []
         self.broker: Broker | None = None
         self.ensemble = ensemble
@@ -49,7 +52,7 @@ class SimulatedBroker:
         self._running: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Returns once it serves; raises what kept it from that."""
+        """Start the broker, and return once it serves. Raises the error that prevents this."""
         given = {
             "listeners": f"PLAINTEXT://{self.name}:{PORT}",
             "log.dirs": DATA,
@@ -72,7 +75,7 @@ class SimulatedBroker:
 
         async def serve() -> None:
             OWNER.set(self._life)
-            # As a real one it has its address before it registers.
+            # As in a real broker, the address is known before it registers.
             with host(self.name), self.loop.network.bind(self.name, PORT):
                 assert self.broker is not None
                 await self.broker.run(self._stop, ready.set)
@@ -89,7 +92,7 @@ class SimulatedBroker:
         raise bug
 
     async def stop(self) -> None:
-        """A clean shutdown."""
+        """Shut down cleanly."""
         self._stop.set()
         assert self._running is not None
         await self._running
@@ -97,22 +100,22 @@ class SimulatedBroker:
 
     @property
     def tasks(self) -> int:
-        """Of this life, that go on."""
+        """Return the number of unfinished tasks of this life."""
         return len(self.loop.tasks_of(self._life))
 
     async def kill(self) -> None:
-        """kill -9: what was written stays, nothing more is."""
+        """Kill the process: writes so far stay, later ones do not happen."""
         self.loop.network.kill(self.name)
         await self._vanish(self.disk.kill())
 
     async def cut_power(self, keep: float | None = None) -> None:
-        """What was not synced is lost: all of it, or as `SimDisk.crash` says."""
+        """Lose the unsynced writes: all of them, or as `SimDisk.crash` says."""
         self.boots += 1
         self.loop.network.power_off(self.name)
         await self._vanish(self.disk.crash(keep))
 
     def pause(self) -> None:
-        """SIGSTOP."""
+        """Pause the process, as SIGSTOP does."""
         self.loop.pause(self.name)
         if isinstance(self.zookeeper, SimZooKeeper):
             self.zookeeper.pause()
@@ -125,12 +128,12 @@ class SimulatedBroker:
     async def _vanish(self, disk: SimDisk) -> None:
         assert self._running is not None
         if self._running.done():
-            self._running.exception()  # it had ended by itself
+            self._running.exception()  # the broker had exited by itself
         if isinstance(self.zookeeper, SimZooKeeper):
             self.zookeeper.kill()
         self._dead.append(self.disk)
         self.disk = disk
-        # It is not waited for: on a disk that is gone its last steps never end, or fail.
+        # Do not wait for it: on a dead disk its last steps never end, or fail.
         self._running.add_done_callback(_nobody_hears)
         self._running.cancel()
         self.loop.resume(self.name)

@@ -21,7 +21,7 @@ SETTINGS = {
     "offsets.topic.num.partitions": 2,
 }
 PATIENCE_S = 600
-"""Virtual seconds that a cluster without faults may take to be whole again."""
+"""Virtual seconds in which a cluster without faults has to be in sync again."""
 
 
 class SimulatedCluster:
@@ -49,7 +49,7 @@ class SimulatedCluster:
         return {"bootstrap.servers": ",".join(addresses)}
 
     async def start(self, *ids: int) -> None:
-        """These, or all."""
+        """Start these brokers, or all."""
         started = ids or tuple(self.brokers)
         await asyncio.gather(*(self.brokers[id_].start() for id_ in started))
         self.up.update(started)
@@ -63,8 +63,9 @@ class SimulatedCluster:
         await self.brokers[id_].stop()
 
     async def cut_power(self, id_: int, keep: float | None = None) -> None:
-        """Of its machine: what was not synced is lost, as `SimDisk.crash` says, and nobody is
-        refused until it is started again, but answered nothing."""
+        """Cut the power of the broker's machine: unsynced writes are lost, as `SimDisk.crash` says.
+        Connections get no response, not even a refusal, until it is started again.
+        """
         self.up.discard(id_)
         await self.brokers[id_].cut_power(keep)
 
@@ -77,7 +78,7 @@ class SimulatedCluster:
         self.zookeeper(id_).expire()
 
     def replicas(self, topic: str, partition: int) -> dict[int, Partition]:
-        """Those that are hosted now, by broker."""
+        """Return the hosted replicas, by broker."""
         found = {}
         for id_ in sorted(self.up):
             hosted = self.hosted(id_).get((topic, partition))
@@ -86,14 +87,15 @@ class SimulatedCluster:
         return found
 
     def leader(self, topic: str, partition: int) -> Partition | None:
-        """Of the newest leader epoch, if it is up."""
+        """Return the leader of the newest leader epoch, if it is up."""
         hosted = self.replicas(topic, partition).values()
         newest = max(hosted, key=lambda replica: replica.epoch, default=None)
         return next((r for r in hosted if r.is_leader and newest and r.epoch == newest.epoch), None)
 
     async def until_in_sync(self, topic: str, partitions: int) -> None:
-        """Every replica of every partition is in sync, and has what its leader has; and the
-        controller and every broker know what the znodes say."""
+        """Wait until every replica of every partition is in sync, and has all of its leader's log,
+        and until the metadata of the controller and every broker equal the znodes.
+        """
         await self._until(
             lambda: (
                 all(self._in_sync(topic, number) for number in range(partitions))
@@ -102,7 +104,7 @@ class SimulatedCluster:
         )
 
     async def until_all_in_sync(self) -> None:
-        """The same of every partition that anybody hosts."""
+        """Wait for the same of every hosted partition."""
         await self._until(
             lambda: (
                 all(self._in_sync(*key) for key in self.hosted_anywhere())
@@ -111,7 +113,9 @@ class SimulatedCluster:
         )
 
     def differences(self) -> list[str]:
-        """In what the controller, and what each broker that is up knows, differ from the znodes."""
+        """Return the differences of the metadata of the controller and of each live broker from the
+        znodes.
+        """
         parts = {id_: self._broker(id_)._parts for id_ in self.up}
         return list(
             differences(
@@ -122,12 +126,13 @@ class SimulatedCluster:
         )
 
     async def until_all_in_isr(self) -> None:
-        """Every partition that anybody hosts is led, and all its replicas are in sync, though
-        records are under way."""
+        """Wait until every hosted partition has a leader and a full ISR, though records are under
+        way.
+        """
         await self._until(lambda: all(self._has_full_isr(*key) for key in self.hosted_anywhere()))
 
     async def _until(self, holds: Callable[[], bool]) -> None:
-        """Wait for at most PATIENCE_S of virtual time; fail with what the cluster looks like."""
+        """Wait for at most PATIENCE_S of virtual time; fail with a description of the cluster."""
         deadline = self.loop.time() + PATIENCE_S
         while not holds():
             if self.loop.time() > deadline:
@@ -135,7 +140,9 @@ class SimulatedCluster:
             await asyncio.sleep(0.1)
 
     def description(self) -> str:
-        """Leaders, ISR, epochs and ends of each partition, and the znodes that say so."""
+        """Return leaders, ISR, epochs and ends of each partition, and the znodes of their
+        states.
+        """
         lines = [f"up: {sorted(self.up)}"]
         for key in self.hosted_anywhere():
             for id_, replica in self.replicas(*key).items():
@@ -173,12 +180,12 @@ class SimulatedCluster:
         return broker
 
     def connections_of_clients(self, id_: int) -> int:
-        """That a broker has."""
+        """Return the number of client connections of a broker."""
         names = {broker.name for broker in self.brokers.values()}
         return self.loop.network.connections(self.brokers[id_].name, besides=names)
 
     def waiting(self, id_: int) -> int:
-        """Requests that a broker has put off."""
+        """Return the number of a broker's delayed requests."""
         return len(self._broker(id_)._parts.purgatory)
 
     def _in_sync(self, topic: str, number: int) -> bool:
@@ -193,11 +200,11 @@ class SimulatedCluster:
 
     @staticmethod
     def whole(replica: Partition) -> bytes:
-        """The bytes of its log."""
+        """Return the bytes of the replica's log."""
         return b"".join(s.file.read_at(0, s.size) for s in replica.log.segments)
 
     def check(self) -> None:
-        """Of what holds at any time: no two lead in one epoch."""
+        """Check the invariant that no two brokers lead in one epoch."""
         led: dict[tuple[object, int], int] = {}
         for id_ in self.up:
             for key, hosted in self.hosted(id_).items():

@@ -1,4 +1,4 @@
-"""A way to a broker that can be made slow: what passes is held back for a while."""
+"""A proxy to a broker that can be made slow: it delays all bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CHUNK_BYTES = 1 << 16
 
 class SlowProxy:
     """`with SlowProxy() as proxy:` between `proxy.address`, which the broker advertises, and the
-    broker at `proxy.target` (host and port).  Bytes that pass in either direction arrive after
+    broker at `proxy.target` (host and port). Bytes in either direction arrive after
     `proxy.delay_s`, in order.
     """
 
@@ -62,7 +62,7 @@ class SlowProxy:
     async def _take(
         self, reader: asyncio.StreamReader, held: asyncio.Queue[tuple[float, bytes]]
     ) -> None:
-        """Each chunk is held for itself: a delay does not limit the rate."""
+        """Delay each chunk on its own: a delay does not limit the rate."""
         data = b"-"
         while data:
             try:

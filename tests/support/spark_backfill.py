@@ -1,4 +1,4 @@
-"""Many partitions full of records, quickly, and how much memory each kind of process takes."""
+"""Filling many partitions with records quickly, and the memory of each kind of process."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ T0 = 1_700_000_000_000
 
 
 def fill(address: str, topic: str, partitions: int, records: int, batch: int, size: int) -> None:
-    """So many records in each partition, in batches of so many, of `size` bytes that no codec
-    makes much less of; the partitions hold the same."""
+    """Write this many records to each partition, in batches of `batch` records, of `size` bytes
+    that no codec compresses much. All partitions have the same records.
+    """
     random = Random(0)
     assert records % batch == 0
     data = encode_batch([(T0 + n, b"%d" % n, random.randbytes(size), ()) for n in range(batch)])
@@ -51,8 +52,9 @@ def kind_of(process: Running) -> str:
 
 
 class Memory:
-    """The most that processes of each kind took together, and the most that one of them took, in
-    MiB, from a look several times a second."""
+    """The peak memory of all processes of each kind, and of one of them, in MiB, sampled several
+    times a second.
+    """
 
     def __init__(self, processes: Callable[[], list[Running]]) -> None:
         self._processes = processes
@@ -90,7 +92,7 @@ class Memory:
 
 
 def resident_mb(pid: int) -> float:
-    """OSError where it has ended."""
+    """Return the resident memory in MiB. Raises OSError if the process has ended."""
     with open(f"/proc/{pid}/status") as status:
         for line in status:
             if line.startswith("VmRSS:"):

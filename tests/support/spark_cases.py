@@ -1,4 +1,4 @@
-"""Pipelines that are put under kill -9: jobs and queries, each with what it wrote.
+"""Pipelines to test with kill -9: jobs and queries, each with its output.
 
 with Harmed(broker, directory, EXACT["land to Parquet"], seed) as harmed:
     harmed.harm()
@@ -36,7 +36,7 @@ PARTITIONS = 2
 SOURCE = "source"
 FINISH_S = 600
 MOST, MOST_AT_LAST = 1000, 20_000
-"""Offsets that a batch takes in, under kills and at last."""
+"""Limits of the offsets in one batch, under kills and at the end."""
 RATE = 500
 """Records a second."""
 QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
@@ -51,7 +51,9 @@ LOCAL = ("--master", "local[2,8]", *SMALL)
 """On two processors; a task may fail seven times."""
 
 FORGETFUL = ("topic", "forgetful")
-"""The kinds of sinks of spark_pipelines that write again what a kill has them repeat."""
+"""The kinds of sinks of spark_pipelines that write again the records that a killed batch
+repeats.
+"""
 PROGRAM = Path(__file__).with_name("spark_pipelines.py")
 
 
@@ -62,7 +64,7 @@ class Case:
     found: Mapping[str, Callable[[], list[bytes]]]
     """The values of each sink."""
     grown: Callable[[], int]
-    """Something that has grown when a sink has, of sinks that write again one of these."""
+    """A figure that grows when a sink grows, of the sinks that write records again."""
 
 
 def land(
@@ -72,7 +74,7 @@ def land(
     *words: str,
     most_at_last: int = MOST_AT_LAST,
 ) -> Case:
-    """The job, with these options of its own."""
+    """Return the case of the job with these options."""
     path, checkpoint = directory / "landed", directory / "checkpoint"
     shared = (
         *("--topics", SOURCE, "--path", str(path), "--checkpoint", str(checkpoint)),
@@ -93,7 +95,7 @@ def land(
 
 
 def program(address: str, directory: Path, spark: Sequence[str], *kinds: str) -> Case:
-    """Queries of spark_pipelines."""
+    """Return the case of a program: queries of spark_pipelines."""
     checkpoints = directory / "checkpoints"
     sinks: dict[str, str] = {}
     found: dict[str, Callable[[], list[bytes]]] = {}
@@ -167,7 +169,7 @@ class Harmed:
         self.harms: list[str] = []
 
     def harm(self, victim: str | None = None, at_any_time: float = 0.5) -> str:
-        """One kill, of any victim or of this one; see `harm`."""
+        """Kill once, a random victim or this one; see `harm`."""
         victims = self._victims if victim is None else [victim]
         done = harm(
             self.pipeline,
@@ -182,11 +184,11 @@ class Harmed:
         return done
 
     def doubled(self) -> dict[str, int]:
-        """How many are there again as yet, by sink."""
+        """Return the number of duplicates so far, by sink."""
         return {name: check(set(), found()).doubled for name, found in self._case.found.items()}
 
     def finish(self) -> dict[str, Verdict]:
-        """All that was written is brought to its end, without a kill; by sink."""
+        """Process all records to the end, without a kill; return the verdicts by sink."""
         ids = self._source.finish()
         self.pipeline.finish(FINISH_S)
         assert check(ids, in_topic(self._broker.address, SOURCE, PARTITIONS)).exact

@@ -1,4 +1,4 @@
-"""A standalone cluster of Spark, by `k spark-cluster`, whose nodes are killed and come back."""
+"""A standalone cluster of Spark, run by `k spark-cluster`, whose nodes are killed and restarted."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Cluster:
         self.url = ""
         self._returned: list[subprocess.Popen[bytes]] = []
         self._environments: dict[int, dict[bytes, bytes]] = {}
-        """Of nodes that were killed, by process."""
+        """Environments of killed nodes, by process."""
 
     def kill_node(self, random: Random) -> Process:
-        """A worker, whose executors end with it."""
+        """Kill a worker; its executors end with it."""
         found = [one for one in cluster.processes(str(self.directory)) if one.role == "worker"]
         node = random.choice(sorted(found, key=lambda one: one.name))
-        # Without SPARK_HOME, which its script found, a worker that is brought back starts nothing.
+        # Without SPARK_HOME, which its script sets, a restarted worker starts nothing.
         variables = Path(f"/proc/{node.pid}/environ").read_bytes().split(b"\0")
         self._environments[node.pid] = dict(v.split(b"=", 1) for v in variables if v)
         os.kill(node.pid, signal.SIGKILL)

@@ -1,7 +1,7 @@
-"""Spark's own Kafka source and sink, format("kafka"), to compare with, and its Avro, from Maven
-Central.
+"""Spark's own Kafka source and sink, format("kafka"), to compare with, and its Avro support, from
+Maven Central.
 
-Their jars lie in $XDG_CACHE_HOME/spark-jars, else ~/.cache/spark-jars, beside Apache's brokers.
+Their jars lie in $XDG_CACHE_HOME/spark-jars, else ~/.cache/spark-jars, next to Apache's brokers.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from tests.support import tools
 from tests.support.apache_kafka import caches, copy_jars, made_once
 
 VERSION = "4.2.0"
-"""The newest that is there; it runs in Spark 4.3 as well."""
+"""The newest release; it runs in Spark 4.3 as well."""
 _ARTIFACTS = (
     ("org.apache.spark", "spark-sql-kafka-0-10_2.13", VERSION),
-    # Later ones are not there.
+    # Later ones are not published.
     ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
     ("org.apache.spark", "spark-avro_2.13", "4.0.0"),
     ("org.apache.kafka", "kafka-clients", "3.9.2"),
     ("org.apache.commons", "commons-pool2", "2.13.1"),
 )
-"""All that Spark itself does not bring along."""
+"""All artifacts that Spark itself does not include."""
 
 
 @functools.cache
 def jars() -> tuple[str, ...]:
-    """What goes into spark.jars, comma between; nothing where there is neither the cache nor Maven.
+    """Return the jars for spark.jars; empty if there is neither the cache nor Maven.
 
-    RuntimeError where Maven cannot fetch them.
+    Raises RuntimeError if Maven cannot fetch them.
     """
     home = caches() / "spark-jars" / VERSION
     if not (home / "libs").exists() and tools.find("mvn") is None:

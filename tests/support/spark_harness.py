@@ -1,15 +1,15 @@
-"""Pipelines of Spark under kill -9: what they are made of, how they are harmed, what must hold.
+"""Pipelines of Spark under kill -9: their parts, the kills, and the checks.
 
     with Source(broker.address, topic) as source:          writes records with known ids
         pipeline = Pipeline(directory, command, checkpoints)
         for _ in range(rounds):
-            harm(...)                                      a process dies in the midst of a batch
+            harm(...)                                      a process dies in the middle of a batch
         ids = source.finish()
-        pipeline.finish(300)                               once to its end, left alone
+        pipeline.finish(300)                               once to its end, without a kill
     check(ids, landed_in_files(path)).exact                every id is there, once
 
-The processes of a pipeline are known by their working directory, which they inherit; so those of a
-driver that was killed are found too.
+The processes of a pipeline are found by their working directory, which they inherit. So those of a
+killed driver are found too.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ LOOK_AGAIN_S = 0.1
 SHOWN_CHARACTERS = 4000
 
 
-# What is written
+# Source of records
 
 
 class Source:
-    """A producer that writes a record with a new id again and again, in a thread of its own."""
+    """A producer that continuously writes records with new ids, in a thread of its own."""
 
     def __init__(self, address: str, topic: str, partitions: int, rate: int = 1000) -> None:
         self._topic = topic
@@ -63,7 +63,7 @@ class Source:
         self._failures: list[object] = []
 
     def finish(self) -> set[bytes]:
-        """No more is written; the ids of all that was, each of them acknowledged."""
+        """Stop writing; return the ids of all records, each of them acknowledged."""
         self._ended.set()
         self._thread.join()
         self._producer.flush()
@@ -83,7 +83,7 @@ class Source:
     async def _send(self, producer: Producer, count: int) -> None:
         offer = producer.try_send
         for n in range(self._sent, self._sent + count):
-            # The key is what the sink takes a partition by.
+            # The sink partitions by the key.
             while not offer(self._topic, b"%d" % n, b"k%d" % (n % 97), n % self._partitions):
                 await producer.ready(self._topic)
         self._sent += count
@@ -104,7 +104,7 @@ class Source:
         self._producer.__exit__(kind, error, traceback)
 
 
-# What runs
+# Processes
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class Running:
 
 
 def running_in(directory: Path) -> list[Running]:
-    """The processes whose working directory is this or beneath it."""
+    """Return the processes whose working directory is this one or below it."""
     found = []
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit():
@@ -149,11 +149,11 @@ def running_in(directory: Path) -> list[Running]:
 
 
 class Pipeline:
-    """A driver that is started, killed, started again, and in the end left alone.
+    """A driver that is started, killed and restarted, and at the end runs without a kill.
 
-    `command` makes its words: batch after batch, or with True to its end.  `checkpoints` are those
-    of its queries; `elsewhere` is where its executors run, if that is not beside the driver.
-    As a context it runs batch after batch, or with `once` to its end.
+    `command` returns its arguments: batch after batch, or with True to its end. `checkpoints` are
+    those of its queries; `elsewhere` is the directory of its executors, if they are not next to the
+    driver. As a context it runs batch after batch, or with `once` to its end.
     """
 
     def __init__(
@@ -187,18 +187,18 @@ class Pipeline:
             )
 
     def keep_up(self) -> None:
-        """Whoever watches over it starts it again, whatever it ended with."""
+        """Restart the driver if it has exited, with any status, as a supervisor does."""
         if self._process is None or self._process.poll() is not None:
             self.start()
 
     def finish(self, patience_s: float) -> None:
-        """What runs is killed once more, and then all is brought to its end."""
+        """Kill all processes once more, and then run the pipeline to its end."""
         self.kill_driver()
         self.start(once=True)
         self.wait(patience_s)
 
     def wait(self, patience_s: float) -> None:
-        """Until it has ended well."""
+        """Wait until it has exited with success."""
         assert self._process is not None
         try:
             code = self._process.wait(patience_s)
@@ -210,8 +210,9 @@ class Pipeline:
         return self._log.read_text(errors="replace")[-SHOWN_CHARACTERS:]
 
     def batches(self, state: str) -> list[int]:
-        """The number of the last batch whose offsets, or commits, stand in the checkpoint of each
-        query; -1 where there is none."""
+        """Return the number of the last batch in the offsets or commits of each query's checkpoint;
+        -1 if there is none.
+        """
         return [
             max((int(n) for n in _names(checkpoint / state) if n.isdigit()), default=-1)
             for checkpoint in self._checkpoints
@@ -222,7 +223,7 @@ class Pipeline:
         return found if self._elsewhere is None else found + running_in(self._elsewhere)
 
     def kill_driver(self, random: Random | None = None) -> str:
-        """Its JVM, its Python, or both; it has ended after it."""
+        """Kill its JVM, its Python, or both; wait until it has exited."""
         assert self._process is not None
         drivers = [
             one for one in running_in(self._directory) if not one.is_python_worker and one.words
@@ -243,7 +244,7 @@ class Pipeline:
         return name
 
     def kill_worker(self, random: Random) -> str | None:
-        """One of those that run tasks, in Python; None where there is none."""
+        """Kill a Python worker that runs tasks; return None if there is none."""
         found = [one for one in self.processes() if one.is_python_worker]
         daemons = {one.pid for one in found}
         found = [one for one in found if one.parent in daemons]
@@ -260,7 +261,7 @@ class Pipeline:
         return "executor"
 
     def stop(self) -> None:
-        """Nothing of it is left."""
+        """Kill all of its processes."""
         if self._process is None:
             return
         deadline = time.monotonic() + PATIENCE_S
@@ -284,7 +285,7 @@ class Pipeline:
         self.stop()
 
 
-# How it is harmed
+# Kills
 
 
 def harm(
@@ -296,15 +297,15 @@ def harm(
     cluster: Cluster | None,
     at_any_time: float,
 ) -> str:
-    """Once each query has come further, one kill -9: some time after a batch began, with this
-    probability, or when a sink has just grown.  What was killed, and when.
+    """Kill -9 once, after each query has made progress: with this probability some time after a
+    batch began, else when a sink has just grown. Return the victim and the time.
     """
     committed = pipeline.batches("commits")
     await_that(pipeline, lambda: _all_above(pipeline.batches("commits"), committed))
     before = grown()
     await_that(pipeline, lambda: pipeline.batches("offsets") != pipeline.batches("commits"))
     if random.random() < at_any_time:
-        # From 10 ms to 10 s: what a batch takes differs by as much.
+        # From 10 ms to 10 s, since durations of batches differ by as much.
         time.sleep(10 ** random.uniform(-2, 1))
         when = "at some time"
     else:
@@ -330,7 +331,7 @@ def _kill(
     random: Random,
     cluster: Cluster | None,
 ) -> str:
-    """What was killed: the driver, where there is no such victim."""
+    """Kill the victim, or the driver if there is no such victim, and return its name."""
     if victim == "broker":
         broker.kill()
         time.sleep(random.random())
@@ -351,7 +352,7 @@ def _kill(
 
 
 def await_that(pipeline: Pipeline, holds: Callable[[], bool]) -> None:
-    """The pipeline is kept up meanwhile."""
+    """Wait, and restart the pipeline meanwhile if it exits."""
     deadline = time.monotonic() + PATIENCE_S
     while not holds():
         pipeline.keep_up()
@@ -359,16 +360,16 @@ def await_that(pipeline: Pipeline, holds: Callable[[], bool]) -> None:
         time.sleep(LOOK_AGAIN_S)
 
 
-# What must hold
+# Checks
 
 
 @dataclass(frozen=True)
 class Verdict:
     count: int
-    """Of ids that were to come."""
+    """Number of expected ids."""
     missing: int
     doubled: int
-    """How many are there again."""
+    """Number of duplicates."""
     foreign: int
 
     @property
@@ -387,7 +388,7 @@ def check(ids: set[bytes], found: Iterable[bytes]) -> Verdict:
 
 
 def in_topic(address: str, topic: str, partitions: int) -> list[bytes]:
-    """The values of what is committed in a topic, to where it ends."""
+    """Return the values of committed records in a topic, up to its end."""
     settings = {"bootstrap.servers": address, "isolation.level": "read_committed"}
     found = []
     every = [TopicPartition(topic, n) for n in range(partitions)]
@@ -402,20 +403,21 @@ def in_topic(address: str, topic: str, partitions: int) -> list[bytes]:
 
 
 def end_of(address: str, topic: str, partitions: int) -> int:
-    """How many offsets a topic has, of whatever."""
+    """Return the number of a topic's offsets, of records of any kind."""
     every = [TopicPartition(topic, n) for n in range(partitions)]
     with Blocking(Consumer, {"bootstrap.servers": address}) as consumer:
         return sum(consumer.end_offsets(every).values())
 
 
 def in_files(path: Path) -> list[bytes]:
-    """The values of Parquet files: of those that Spark's file sink says are there, where it says
-    it, else of all."""
+    """Return the values of Parquet files: of those in the log of Spark's file sink if it has one,
+    else of all.
+    """
     return _values(listed(path))
 
 
 def in_all_files(path: Path) -> list[bytes]:
-    """As who does not know Spark's list reads them."""
+    """Return the values as a reader that does not know Spark's log reads them."""
     return _values(_all(path))
 
 
@@ -429,7 +431,7 @@ def _values(files: list[str]) -> list[bytes]:
 
 
 def listed(path: Path) -> list[str]:
-    """The files: every tenth batch's entry in the log of the sink holds all before it."""
+    """Return the listed files: every tenth entry in the sink's log contains all before it."""
     log = path / "_spark_metadata"
     if not log.is_dir():
         return _all(path)
@@ -444,7 +446,7 @@ def listed(path: Path) -> list[str]:
 
 
 def _all(path: Path) -> list[str]:
-    """Every reader passes over what is hidden, such as what is not committed yet."""
+    """Return all files except hidden ones, such as uncommitted ones, which every reader skips."""
     return sorted(
         str(file)
         for file in path.rglob("*.parquet")

@@ -1,4 +1,4 @@
-"""`k spark-submit JOB` in a process of its own, on a small Spark."""
+"""`k spark-submit JOB` in its own process, on a small Spark."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def job(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def environment() -> dict[str, str]:
-    """Without what a Spark that runs here has set."""
+    """Return the environment without the variables of a Spark that runs here."""
     names = {"PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "PYTHONPATH", "SPARK_HOME"}
     return {name: text for name, text in os.environ.items() if name not in names}
 
@@ -31,7 +31,9 @@ def environment() -> dict[str, str]:
 def run_all(
     command: Sequence[str], *, timeout_s: float = 300, **options: Any
 ) -> subprocess.CompletedProcess[str]:
-    """As subprocess.run; out of time, all that it started is killed, which keeps its pipes open."""
+    """Run as subprocess.run; on a timeout, kill all processes that it started, which keep its pipes
+    open.
+    """
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
     with subprocess.Popen(command, text=True, start_new_session=True, **pipes) as process:
         try:

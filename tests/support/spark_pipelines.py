@@ -1,13 +1,12 @@
-"""A program for `k spark-submit`: one topic into sinks of several kinds, each a query of its own.
+"""A program for `k spark-submit`: writes one topic to sinks of several kinds, each a query of its
+own.
 
     spark_pipelines.py '{"broker": ..., "source": ..., "most": 500, "sinks": {KIND: TARGET},
                          "checkpoints": DIRECTORY, "once": false}'
 
-once     AvailableNow, and it ends; else batch after batch until it is ended
-KIND     topic      the sink k, at least once
-         exactly    the sink k, exactlyOnce
-         files      Spark's own file sink
-         forgetful  appends each batch to files and does not look at its number: what is to be found
+once AvailableNow, and it ends; else batch after batch until it is ended KIND topic the sink k, at
+least once exactly the sink k, exactlyOnce files Spark's own file sink forgetful appends each batch
+to files and ignores its number: a bug that the tests must find
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ def main(given: dict) -> None:
     queries = []
     for kind, target in given["sinks"].items():
         queries.append(started(frame, kind, target, given))
-        # One after another: each starts a Python, to which Spark gives ten seconds.
+        # One after another: each starts a Python, for which Spark waits ten seconds.
         while queries[-1].isActive and queries[-1].lastProgress is None:
             time.sleep(0.1)
     if not given["once"]:

@@ -7,7 +7,7 @@ In the directory that K_TESTS_PLACE names:
 | `failures.json` | what to run again (a test, or its file) -> the test that failed, and how |
 | `passed.json` | the tests that passed |
 | `PID.running` | the test that the process is running |
-| `PID.stacks` | the stacks of a process that was asked for them, or that no signal could end |
+| `PID.stacks` | the stacks of a process, on request or if no signal could end it |
 
 Without K_TESTS_PLACE only the limits hold.  K_TESTS_START_UNTIL (seconds since 1970): tests that
 have not begun by then are skipped, and counted in the summary.
@@ -33,7 +33,7 @@ PASSED = "passed.json"
 RUNNING = ".running"
 STACKS = ".stacks"
 ENDS_FILE = "ends_file"
-"""Attribute of a report after which the rest of the file was skipped."""
+"""Attribute of a report that causes the rest of the file to be skipped."""
 LIMIT_S = 120
 """A test that has not ended after this many seconds fails with its stack."""
 LIMITS_S: Mapping[str, tuple[int, str]] = {
@@ -54,23 +54,23 @@ SLOWEST = 10
 
 
 def limit_s(path: str) -> int:
-    """The limit of the tests in a file, by its path below tests/."""
+    """Return the limit of the tests in a file, by its path below tests/."""
     return next(
         (limit for start, (limit, _) in LIMITS_S.items() if path.startswith(start)), LIMIT_S
     )
 
 
 def ends_its_file(item: pytest.Item, report: pytest.TestReport) -> bool:
-    """Whether the other tests of the file are not run after this report of the item.
+    """Return whether the other tests of the file are skipped after this report of the item.
 
-    A story continues where its last test ended, and a fixture that failed is often the file's.
+    A story continues where its last test ended, and a failed fixture is often the file's.
     """
     is_story = item.get_closest_marker("story") is not None
     return report.failed and (is_story or report.when == "setup")
 
 
 class Record:
-    """What this process has seen of the tests: the controller of a parallel run sees all."""
+    """The results that this process has seen: the controller of a parallel run sees all."""
 
     def __init__(self, place: Path | None) -> None:
         self._place = place
@@ -105,7 +105,9 @@ class Record:
 
 
 class Watch:
-    """Says which test this process runs, and ends the process if a signal cannot end the test."""
+    """Records which test this process runs, and ends the process if a signal cannot end
+    the test.
+    """
 
     def __init__(self, place: Path | None) -> None:
         self._running: Path | None = None
@@ -144,7 +146,7 @@ class Watch:
 
 
 def configure(config: pytest.Config) -> None:
-    """Register what this process does of it: the controller records, who runs tests watches."""
+    """Register this process's parts: the controller records, a process that runs tests watches."""
     name = os.environ.get("K_TESTS_PLACE")
     place = Path(name) if name else None
     is_worker = hasattr(config, "workerinput")
@@ -152,5 +154,5 @@ def configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Record(place), "k-stage-record")
     if is_worker or not config.getoption("numprocesses", None):
         config.pluginmanager.register(Watch(place), "k-stage-watch")
-        # The runs of pytest that tests start are none of this stage's.
+        # Runs of pytest that tests start do not belong to this stage.
         os.environ.pop("K_TESTS_PLACE", None)

@@ -1,12 +1,12 @@
-"""Records that are written and read in the background while brokers come and go.
+"""Records that are written and read in the background while brokers start and stop.
 
 with SteadyLoad(client_settings, "topic", partitions=8) as load:
     ...
     load.advance()
 load.check()
 
-Each partition is written the numbers 0, 1, 2, ... by an idempotent producer with acks=all, and a
-group reads them.
+An idempotent producer with acks=all writes the numbers 0, 1, 2, ... to each partition, and a group
+reads them.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from tests.support.librdkafka_deadlock import DeadlockWatch
 
 PACE_S = 0.02
-"""Between a record to each partition and the next."""
+"""Seconds between the records of a partition."""
 PATIENCE_S = 120
 LEAST = 20
 SESSION_MS = 10_000
-"""After which another reader takes over from one that is deadlocked."""
+"""Time after which another reader takes over from a deadlocked one."""
 
 
 class SteadyLoad:
@@ -35,12 +35,12 @@ class SteadyLoad:
         self._topic = topic
         self._partitions = partitions
         self._sent = 0
-        """To each partition."""
+        """Records sent to each partition."""
         self._acknowledged = 0
         self.errors: list[str] = []
-        """What a client of it was told that ended a record or a read."""
+        """Errors of its clients that ended a write or a read."""
         self._read: dict[int, int] = defaultdict(int)
-        """The next number that a partition's reader has not seen."""
+        """The number after the last one read, by partition."""
         self._stop = threading.Event()
         self._producer = Producer(
             client
@@ -66,14 +66,14 @@ class SteadyLoad:
         self._reader.join()
 
     def advance(self) -> None:
-        """Returns once records that are written from now on are acknowledged and read."""
+        """Return once records that are written from now on are acknowledged and read."""
         acknowledged = self._acknowledged + LEAST * self._partitions
         read = self._sent + 1
         deadline = time.monotonic() + PATIENCE_S
         while self._acknowledged < acknowledged or min(self._next_read()) < read:
             assert not self.errors, self.errors
             if self._deadlocks.is_new():
-                # It has left for the others; what it was cannot be closed, or be waited for.
+                # The deadlocked reader has left the group; it cannot be closed, or be waited for.
                 print("librdkafka is deadlocked: another reader takes over")
                 self._reader = self._new_reader()
                 self._reader.start()
@@ -84,7 +84,7 @@ class SteadyLoad:
             time.sleep(PACE_S)
 
     def check(self) -> None:
-        """After its end: each number once, in order, and no client was told of an error."""
+        """Check after the end: each number is there once, in order, and no client had an error."""
         assert not self.errors, self.errors
         assert self._acknowledged == self._sent * self._partitions > 0
         for partition in range(self._partitions):
@@ -127,7 +127,7 @@ class SteadyLoad:
         while not self._stop.is_set():
             message = consumer.poll(PACE_S)
             if threading.current_thread() is not self._reader:
-                # Not even collected: that would close it.
+                # Keep a reference: collecting it would close it.
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(consumer))
                 return
             if message is None:
@@ -136,7 +136,7 @@ class SteadyLoad:
                 self.errors.append(f"consumer: {message.error()}")
                 continue
             number, partition = int(message.value()), message.partition()
-            # After a rebalance some are read again, and none may be passed over.
+            # After a rebalance some records are read again, but none may be skipped.
             if number > self._read[partition]:
                 self.errors.append(f"consumer: {partition} jumped to {number}")
             self._read[partition] = max(self._read[partition], number + 1)

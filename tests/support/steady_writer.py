@@ -1,4 +1,4 @@
-"""Records that are written to a topic all the time, one after the other.
+"""Records that are written to a topic continuously, one after the other.
 
 with SteadyWriter(address, "orders", b"record") as writer:
     until(lambda: writer.written > 10)
@@ -12,11 +12,11 @@ from typing import Self
 from kcli.client import Blocking, Producer
 
 PACE_S = 0.005
-"""Between a record and the next."""
+"""Seconds between records."""
 
 
 class SteadyWriter:
-    """`written` says how many so far."""
+    """A writer; `written` is the number of records so far."""
 
     def __init__(self, address: str, topic: str, record: bytes) -> None:
         self.address = address

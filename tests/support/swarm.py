@@ -1,8 +1,8 @@
-"""A simulated cluster under faults and workloads that its seed draws, and what must hold of it.
+"""A simulated cluster under faults and workloads that its seed draws, and its checks.
 
 set up    3 to 5 brokers, the workloads' topics, everything in sync
 trouble   faults, one or two at a time, while the workloads go on
-calm      everything is mended: within 30 s all is in sync, and each workload goes on
+calm      all faults are repaired: within 30 s all is in sync, and each workload makes progress
 the end   the workloads stop, everything is read once more, and the history is verified
 """
 
@@ -75,16 +75,17 @@ LOOK_S = 0.25
 SETTLING_S = 10.0
 TROUBLE_S = 15.0
 LETTING_GO_S = 60.0
-"""How long brokers may keep what clients have left behind."""
+"""Seconds for which brokers may hold state of clients that have gone."""
 LONGEST = ("kill", "pause", "isolate", "zookeeper_cut", "refuse", "foreign_write")
-"""Faults that one broker may have for FAULT_S while the others serve.  Not clients that are cut off
-from a leader whom all brokers reach: nobody deposes it.  Nor a leader that is cut off from a
-controller that follows it, which alone could take it out of the ISR."""
+"""Faults that one broker may have for FAULT_S while the others serve. Clients that are cut off from
+a leader are not among them: all brokers reach it, so it stays leader. Nor is a leader that is cut
+off from a controller that follows it, since only this leader could shrink the ISR.
+"""
 PATIENCE_S = 45.0
 MEDDLER = "meddling"
-"""A workload that is drawn beside others, whose topics it changes."""
+"""A workload that runs with others, whose topics it changes."""
 LIMIT_S = 1800.0
-"""No run takes as long: one that goes on for ever fails."""
+"""No run takes longer: a run that never ends fails."""
 
 WORKLOADS: Mapping[str, Callable[[Random], Workload]] = {
     "append": partial(Appends, idempotent=False),
@@ -105,13 +106,13 @@ WORKLOADS: Mapping[str, Callable[[Random], Workload]] = {
 
 
 class Run(NamedTuple):
-    """What one was worth."""
+    """The figures of one run."""
 
     virtual_s: float
     faults: int
-    """That were struck."""
+    """Number of faults that were injected."""
     operations: int
-    """That clients were answered, as they wished."""
+    """Number of successful operations of clients."""
 
 
 class Swarm(Scene):
@@ -128,25 +129,26 @@ class Swarm(Scene):
         super().__init__(loop, tuple(self.cluster.brokers.values()))
         self.workloads = workloads
         self.broken: set[int] = set()
-        """Brokers that a fault has now."""
+        """Brokers that have a fault now."""
         self.is_aiming = False
-        """Whether a fault waits for somebody to act."""
+        """Whether a fault waits for a broker to act."""
         self.is_calm = asyncio.Event()
         self.is_over = asyncio.Event()
-        """Workloads stop what adds to their topics."""
+        """Set when workloads have to stop writing to their topics."""
         self.lost_bytes: set[tuple[int, TopicPartition]] = set()
-        """Brokers that have not all they had of a partition, by no fault of theirs: they may be in
-        its ISR until somebody notices."""
+        """Brokers that lack records of a partition because a fault lost them: they may be in its
+        ISR until the loss is noticed.
+        """
         self._committed: dict[tuple[str, TopicPartition], int] = {}
-        """By topic id and partition: the highest high watermark that anybody had."""
+        """The highest high watermark of any broker, by topic id and partition."""
         self._isr: dict[TopicPartition, tuple[str, frozenset[int]]] = {}
-        """By partition: the topic id and who is in sync, as the znodes say."""
+        """The topic id and ISR of each partition, as in the znodes."""
         self._lacking: set[tuple[int, TopicPartition]] = set()
         self._watching: asyncio.Task[None] | None = None
         self.cluster.ensemble.on_change = self._decided
 
     def now_ms(self) -> int:
-        """By the clients' clocks, which are right."""
+        """Return the time of the clients' clocks, which are right."""
         return self.cluster.ensemble.clock.now_ms()
 
     @property
@@ -179,7 +181,7 @@ class Swarm(Scene):
             workload.begin(self)
 
     async def trouble(self, faults: Sequence[str], for_s: float) -> None:
-        """One after the other."""
+        """Inject faults one after the other."""
         random, until_s = self.random, self.now_s + for_s
         while self.now_s < until_s:
             await asyncio.sleep(random.expovariate(1))
@@ -201,7 +203,7 @@ class Swarm(Scene):
         self.note(Recovered(self.now_s))
 
     async def finish(self) -> None:
-        """Everything is read, the replicas are compared, the history is verified."""
+        """Read all records, compare the replicas, and verify the history."""
         self.is_over.set()
         try:
             async with asyncio.timeout(3 * PATIENCE_S):
@@ -261,7 +263,7 @@ class Swarm(Scene):
                 log = replica.log
                 log.check()
                 if "compact" in log.config.cleanup_policy:
-                    continue  # each is cleaned by itself
+                    continue  # each replica is compacted on its own
                 held = tuple(
                     (batch.base_offset, hashlib.sha256(batch.buffer).hexdigest()[:16])
                     for batch in batches(self.cluster.whole(replica))
@@ -269,7 +271,9 @@ class Swarm(Scene):
                 self.note(Holds(self.now_s, key, broker, log.log_start_offset, held))
 
     async def _look_what_is_kept(self) -> None:
-        """For clients: all of them have gone, so it is to be nothing soon."""
+        """Record the state that brokers hold for clients: all of them have gone, so it has to be
+        empty soon.
+        """
         others = len(self.cluster.brokers) - 1
         until_s = self.now_s + LETTING_GO_S
         while True:
@@ -288,7 +292,9 @@ class Swarm(Scene):
             self.note(one)
 
     def _look_who_lacks(self) -> None:
-        """Of those in sync, as long as none lost bytes with its disk or power."""
+        """Record the in-sync replicas that lack committed records, unless their disk or power lost
+        bytes.
+        """
         for key in self.cluster.hosted_anywhere():
             topic_id, isr = self._isr.get(key, ("", frozenset[int]()))
             replicas = {
@@ -309,11 +315,11 @@ class Swarm(Scene):
                     self.note(Lacks(self.now_s, key, id_, end, committed))
 
     def loses_bytes(self, broker: int) -> None:
-        """It will not have all it had."""
+        """Record that the broker lost bytes."""
         self.lost_bytes |= {(broker, key) for key in self._isr}
 
     async def _watch(self) -> None:
-        """Who leads, as the brokers have it, and who is in sync."""
+        """Record the leaders that brokers see, and the in-sync replicas."""
         seen: set[tuple[object, ...]] = set()
         while True:
             for broker in sorted(self.cluster.up):
@@ -331,7 +337,7 @@ class Swarm(Scene):
             await asyncio.sleep(LOOK_S)
 
     def _decided(self, event: WatchEvent) -> None:
-        """The controller wrote the state of a partition, it may be."""
+        """Record the state of a partition, if the event is the controller's write of it."""
         match event.path.split("/"):
             case ["", "brokers", "topics", topic, "partitions", number, "state"]:
                 tree = self.cluster.ensemble.tree
@@ -368,7 +374,8 @@ async def swarm(
     with_a_long_one: bool | None = None,
     on_draw: Callable[[Drawn], None] = lambda drawn: None,
 ) -> Run:
-    """Run it.  Workloads and faults that are not given are drawn; `on_draw` is told which.
+    """Run a swarm. Workloads and faults that are not given are drawn; `on_draw` is called with
+    them.
 
     `with_a_long_one`: at the end, one fault lasts for FAULT_S.
     """

@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 
 TIMEOUT_S = 60
-"""After its end of the terminal is closed."""
+"""Seconds for the command to exit after its end of the terminal is closed."""
 
 
 def on_a_terminal(
@@ -21,9 +21,9 @@ def on_a_terminal(
     only_stderr: bool = False,
     interrupt_at: bytes | None = None,
 ) -> tuple[int, bytes]:
-    """The status, and what was shown, where this is typed; Ctrl-C when it shows a text.
+    """Return the status, and the output, with this input; press Ctrl-C when a text is shown.
 
-    With `only_stderr` the other streams are no terminal: what is for pipes goes nowhere.
+    With `only_stderr` the other streams are not a terminal, and their output is discarded.
     """
     ours, its = pty.openpty()
     others = subprocess.DEVNULL if only_stderr else its

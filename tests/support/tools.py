@@ -2,8 +2,8 @@
 
     java = require("java")
 
-Where one is absent, the test that needs it is skipped and says how to install it; in CI (the
-environment variable CI is set) it fails instead.  At the end of a run the absent ones are named.
+If one is absent, the test that needs it is skipped, with its install command; in CI (the
+environment variable CI is set) it fails instead. The end of a run lists the absent ones.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ K = (sys.executable, "-c", "import sys; from kcli.main import main; sys.exit(mai
 SERVER_PORTS = (20_000, 32_000)
 
 absent: dict[str, str] = {}
-"""What this run missed, each with its install line."""
+"""The tools that were absent in this run, each with its install line."""
 
 
 def find(tool: str) -> str | None:
-    """The path of a program, or of a package's directory."""
+    """Return the path of a program, or of a package's directory."""
     if tool in PROGRAMS:
         return shutil.which(tool)
     spec = importlib.util.find_spec(tool)
@@ -57,7 +57,7 @@ def find(tool: str) -> str | None:
 
 
 def require(tool: str) -> str:
-    """As `find`; without it, the test ends here."""
+    """As `find`; without the tool, the test is skipped or fails."""
     found = find(tool)
     if found is None:
         absent[tool] = (PROGRAMS | PACKAGES)[tool]
@@ -69,10 +69,10 @@ def require(tool: str) -> str:
 
 
 def free_port() -> int:
-    """A port that nothing listens on, to be bound in a moment.
+    """Return a port that nothing listens on, to be bound soon.
 
-    Below the ports that the system gives to outgoing connections: one of those could take it in
-    the meantime.
+    It is below the ephemeral ports, since an outgoing connection could take one of those in the
+    meantime.
     """
     for _ in range(100):
         port = random.SystemRandom().randrange(*SERVER_PORTS)

@@ -1,4 +1,4 @@
-"""A transactional producer and a coordinator that answers as a test wants."""
+"""A transactional producer, and a coordinator that answers as a test needs."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from tests.support.scripted_broker import METADATA, ScriptedBroker, metadata
 
 
 class Coordinator:
-    """Of transactions and of groups, on one broker.  `says[api]` holds the codes of its next
-    answers to an API, None for a connection that ends instead; then all is well.
+    """The coordinator of transactions and groups, on one broker. `says[api]` holds the error codes
+    of its next responses to an API, None to close the connection instead; later ones succeed.
     """
 
     def __init__(self, broker: ScriptedBroker, implicit: bool) -> None:
@@ -47,7 +47,7 @@ class Coordinator:
             broker.on(api, handler)
 
     def calls(self) -> list[str]:
-        """What it was asked for, without what is asked of any broker."""
+        """Return the names of its requests, except those that every broker receives."""
         names = {
             INIT_PRODUCER_ID: "init",
             ADD_PARTITIONS_TO_TXN: "partitions",
@@ -126,7 +126,9 @@ class Coordinator:
 
 
 def run(scenario, *, implicit: bool, partitions: int = 2, **settings: str):
-    """`scenario(producer, coordinator, topic)`, the producer started and not initialized."""
+    """Run `scenario(producer, coordinator, topic)`, with the producer started and not
+    initialized.
+    """
 
     async def main(loop: SimLoop):
         broker, topic = ScriptedBroker(loop, "broker-0"), Topic()

@@ -51,9 +51,9 @@ async def _produced(
 
 
 async def hanging(address: str, name: str, topic: str, values: list[bytes]) -> None:
-    """Write one batch to partition 0 of which the coordinator is told nothing.
+    """Write one transactional batch to partition 0 without notifying the coordinator.
 
-    The broker takes it with transaction.partition.verification.enable=false, as all did before
+    The broker accepts it with transaction.partition.verification.enable=false, as all did before
     Kafka 3.6.
     """
     host, _, port = address.rpartition(":")

@@ -1,4 +1,4 @@
-"""`k replica-verification` and Apache's script, which go on until they are stopped.
+"""`k replica-verification` and Apache's script, which run until they are stopped.
 
 with verifying(OURS, "--broker-list", address, *QUICK) as (process, lines):
     told = until(lines, "max lag is 0")
@@ -23,11 +23,13 @@ DATE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}: ")
 QUICK = ("--report-interval-ms", "100", "--max-wait-ms", "100")
 OURS = [*K, "replica-verification"]
 MOST_LINES = 300
-"""With QUICK, half a minute."""
+"""Half a minute of lines, with QUICK."""
 
 
 def apache_s(version: str = NEW) -> list[str]:
-    """Of a release that knows the brokers': 4.3.1 waits for those of 3.9 in vain."""
+    """Return Apache's command, of a release that the brokers support: 4.3.1 does not work
+    with 3.9.
+    """
     script = "kafka-replica-verification.sh"
     return [sys.executable, apache_kafka.__file__, "tool", version, script]
 
@@ -36,7 +38,7 @@ def apache_s(version: str = NEW) -> list[str]:
 def verifying(
     command: Sequence[str], *words: str
 ) -> Iterator[tuple[subprocess.Popen[str], Iterator[str]]]:
-    """The process, and its lines without their times; the former ends with the context."""
+    """Yield the process, and its lines without their times; stop the process with the context."""
     environment = os.environ | {"KAFKA_JVM_PERFORMANCE_OPTS": QUICK_START}
     with subprocess.Popen(
         [*command, *words],
@@ -59,7 +61,7 @@ def _undated(line: str) -> str:
 
 
 def until(lines: Iterator[str], ends: str) -> list[str]:
-    """What is told until a line tells this."""
+    """Return the lines up to one that contains `ends`."""
     told = []
     for line in itertools.islice(lines, MOST_LINES):
         told.append(line)

@@ -7,7 +7,7 @@
     time.run(60_000)
 
 A VirtualCoordinator does to a shard what `kserver.coordinator.runtime` does, with a list as its
-log.  Everything is a call at a time, in the order of times; chance comes from `time.random`.
+log.  Everything is a call at a virtual time, in order; chance comes from `time.random`.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from tests.support.clock import DAY_ONE_MS
 
 S = TypeVar("S", bound=Shard)
 Reply = Callable[[Any], None]
-"""Given the answer, or a KafkaError that refuses."""
+"""Called with the response, or with a KafkaError."""
 LOST = KafkaError(ErrorCode.network_exception)
-"""The connection broke: nobody knows what came of it."""
+"""The connection broke: the outcome is unknown."""
 
 
 class Timer:
@@ -49,7 +49,7 @@ class VirtualTime:
         self.random = Random(seed)
         self.now_ms = 0
         self.trace: list[tuple[Any, ...]] = []
-        """What happened, for comparing runs."""
+        """All events, for comparing runs."""
         self._timers: list[tuple[int, int, Timer]] = []
         self._serial = 0
 
@@ -80,8 +80,9 @@ class VirtualTime:
 
 
 class VirtualProcess:
-    """What befalls a process: while it is stopped, what it is told waits; once it ended, nothing
-    reaches it."""
+    """The state of a process: while it is stopped, its callbacks wait; once it ended, they are
+    dropped.
+    """
 
     def __init__(self, time: VirtualTime) -> None:
         self._time = time
@@ -108,13 +109,13 @@ class VirtualProcess:
 class Weather(NamedTuple):
     mean_delay_ms: float = 2
     loss: float = 0.0
-    """How often a request or an answer is lost; its connection breaks."""
+    """Probability that a request or a response is lost; its connection breaks."""
     repeats: float = 0.0
-    """How often a request comes twice, the second time late."""
+    """Probability that a request arrives twice, the second time late."""
 
 
 class Line:
-    """A client's connection, and the next: what is sent later comes later."""
+    """A client's connection, and its successors: requests arrive in the order of sending."""
 
     __slots__ = ("arrives_ms",)
 
@@ -139,7 +140,7 @@ class VirtualNetwork:
         timeout_ms: int,
         may_repeat: bool = True,
     ) -> None:
-        """`told` is called once: with LOST after `timeout_ms` at the latest."""
+        """Send a request; call `told` once, with LOST after `timeout_ms` at the latest."""
         time, weather = self.time, self.weather
         time.trace.append((time.now_ms, request))
         call = _Call(told, self._calls)
@@ -158,7 +159,7 @@ class VirtualNetwork:
             time.after(time.some(1000), server, request, lambda _: None)
 
     def end(self) -> None:
-        """Nobody waits any longer."""
+        """End all calls with LOST."""
         for call in list(self._calls):
             call.answer(LOST)
 
@@ -202,22 +203,24 @@ class Marker:
     epoch: int
     commit: bool
     version: int = 0
-    """Of transactions: from 2 on no transaction under this epoch has begun yet."""
+    """Transaction version: from 2 on no transaction under this epoch has begun yet."""
 
 
 class Producers:
-    """Who writes to a partition: epochs, and where open transactions begin."""
+    """The producers of a partition: epochs, and the first offsets of open transactions."""
 
     def __init__(self) -> None:
         self.open: dict[ProducerId, int] = {}
         self._epochs: dict[ProducerId, int] = {}
 
     def is_open(self, producer_id: ProducerId, epoch: int) -> bool:
-        """The transaction that begins with this epoch: what the one before left has yet to end."""
+        """Return whether the transaction with this epoch is open, disregarding one of the epoch
+        before.
+        """
         return producer_id in self.open and self._epochs[producer_id] == epoch
 
     def write(self, producer: Transactional, offset: int) -> None:
-        """Raises INVALID_PRODUCER_EPOCH, as `end` does."""
+        """Write a record. Raises INVALID_PRODUCER_EPOCH, as `end` does."""
         producer_id, epoch = producer
         if epoch < self._epochs.get(producer_id, -1):
             raise KafkaError(ErrorCode.invalid_producer_epoch)
@@ -234,7 +237,7 @@ class Producers:
 
 
 class VirtualCoordinator(Generic[S]):
-    """The coordinator of one partition, which may move, crash and lose what was not committed."""
+    """The coordinator of one partition, which may move, crash and lose uncommitted writes."""
 
     def __init__(
         self,
@@ -250,7 +253,7 @@ class VirtualCoordinator(Generic[S]):
         self.log: list[Batch | Marker] = []
         self.image = image
         self.fails = 0.0
-        """How often a write fails."""
+        """Probability that a write fails."""
         self.check: Callable[[S], None] = lambda shard: None
         self.on_end: Callable[[], None] = lambda: None
         self._time = time
@@ -266,10 +269,10 @@ class VirtualCoordinator(Generic[S]):
         self._uncommitted: list[tuple[int, Outcome]] = []
         self._timer: Timer | None = None
         self._term = 0
-        """Grows with each shard: what concerns the one before is passed over."""
+        """Grows with each shard: callbacks for an earlier one are ignored."""
         self._begin()
 
-    # Asked
+    # Requests
 
     def ask(self, request: Any, reply: Reply) -> None:
         if self._refusal is not None:
@@ -284,7 +287,7 @@ class VirtualCoordinator(Generic[S]):
         self._carry_out(outcome)
 
     def end_transaction(self, marker: Marker, reply: Reply) -> None:
-        """A marker for what producers wrote to this partition."""
+        """Write a marker for the producers' records in this partition."""
         if self._refusal is not None:
             reply(KafkaError(ErrorCode.not_leader_or_follower))
             return
@@ -329,7 +332,7 @@ class VirtualCoordinator(Generic[S]):
         self._set_timer()
 
     def _refuse(self, outcome: Outcome) -> None:
-        """Too few replicas are in sync: the shard is to be as it was."""
+        """Restore the shard, as after a write with too few in-sync replicas."""
         error = KafkaError(ErrorCode.coordinator_not_available)
         self._answer([(reply, error) for reply, _ in outcome.answers])
         self.check(self.shard)
@@ -380,7 +383,7 @@ class VirtualCoordinator(Generic[S]):
         self._timer = None
         self._carry_out(self.shard.expire(self._now()))
 
-    # Changed
+    # Changes
 
     def image_changed(self, image: ClusterMetadata) -> None:
         self.image = image
@@ -388,13 +391,13 @@ class VirtualCoordinator(Generic[S]):
             self._carry_out(self.shard.image_changed(image, self._now()))
 
     def move(self) -> None:
-        """Elsewhere from now on, and soon there again: who waits is told so."""
+        """Move elsewhere and soon back again; waiting requests fail with an error."""
         self.on_end()
         self._end(KafkaError(ErrorCode.not_coordinator))
         self._load_after(0)
 
     def crash(self, down_ms: float) -> None:
-        """Who waits hears nothing more; of what was not committed the last part may be lost."""
+        """Crash: waiting requests have no response, and the last uncommitted writes may be lost."""
         self.on_end()
         self._end(LOST)
         self._load_after(down_ms)

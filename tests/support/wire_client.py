@@ -3,8 +3,8 @@
     with WireClient(broker.address) as client:
         answer = client.call(3, 12, topics=[{"name": "a"}], allow_auto_topic_creation=False)
 
-Nested entities are given as dicts; what is left out gets the schema's default, else the type's
-zero, and what a version does not have is left out of it.
+Nested entities are given as dicts. Omitted fields get the schema's default, else the type's zero;
+fields that a version does not have are omitted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SIZE = struct.Struct(">i")
 
 
 class WireClient:
-    """Blocking; an answer that takes longer than `timeout_s` raises TimeoutError."""
+    """A blocking client; a response that takes longer than `timeout_s` raises TimeoutError."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class WireClient:
         timeout_s: float = 30,
         source: str = "",
     ) -> None:
-        """From the address `source`, where one is given."""
+        """Connect, from the address `source` if given."""
         host, _, port = address.rpartition(":")
         self._client_id = client_id
         self._socket = socket.create_connection((host, int(port)), timeout_s, (source, 0))
@@ -41,17 +41,17 @@ class WireClient:
         self._correlation_id = 0
 
     def call(self, api_key: int, version: int, /, **fields: Any) -> Any:
-        """Send, and return kio's entity of the answer."""
+        """Send a request, and return the response as kio's entity."""
         correlation_id = self.send(api_key, version, **fields)
         return self.receive(api_key, version, correlation_id)
 
     def call_control(self, request: ControlMessage, version: int) -> Any:
-        """As `call`, of one of the messages that kio does not have, in a flexible version."""
+        """As `call`, for one of the messages that kio does not have, in a flexible version."""
         self._send_flexible(request.api_key, version, request.encode(version))
         return read_answer(request, version, memoryview(self.receive_frame()))
 
     def call_bytes(self, api_key: int, version: int, body: bytes) -> Any:
-        """As `call`, of a flexible version's request whose body is given as its bytes."""
+        """As `call`, for a flexible version's request with the given body."""
         self._send_flexible(api_key, version, body)
         return self.receive(api_key, version, self._correlation_id)
 
@@ -61,7 +61,7 @@ class WireClient:
         self.send_bytes(_SIZE.pack(len(head) + len(body)) + head + body)
 
     def send(self, api_key: int, version: int, /, **fields: Any) -> int:
-        """Send only; returns the correlation id."""
+        """Send a request, and return its correlation id."""
         self._correlation_id += 1
         request = build(versions.request(api_key, version), fields)
         self.send_bytes(write_request(request, self._correlation_id, self._client_id))
@@ -76,7 +76,9 @@ class WireClient:
         self._socket.sendall(data)
 
     def receive_frame(self) -> bytes:
-        """The next answer without its length; raises ConnectionError at the end of the stream."""
+        """Return the next response without its length. Raises ConnectionError at the end of the
+        stream.
+        """
         (size,) = _SIZE.unpack(self._receive(4))
         return self._receive(size)
 
@@ -90,7 +92,7 @@ class WireClient:
         return bytes(data)
 
     def is_closed(self) -> bool:
-        """Waits until the broker closes the connection; False when it sends something instead."""
+        """Wait until the broker closes the connection; return False if it sends data instead."""
         try:
             return self._socket.recv(1) == b""
         except ConnectionResetError:
@@ -107,12 +109,12 @@ class WireClient:
 
 
 def milliseconds(number: int) -> datetime.timedelta:
-    """What kio takes for a duration on the wire."""
+    """Return kio's type of a duration on the wire."""
     return datetime.timedelta(milliseconds=number)
 
 
 def build(shape: Any, fields: Mapping[str, Any]) -> Any:
-    """The entity of a shape, of fields in which nested entities are dicts."""
+    """Return an entity of this shape; nested entities are given as dicts."""
     return shape(**{name: _value(getattr(shape, name), value) for name, value in fields.items()})
 
 

@@ -1,4 +1,4 @@
-"""Consume, transform, produce in virtual time: transactional producers, partitions, readers.
+"""Consume-transform-produce in virtual time: transactional producers, partitions, readers.
 
     Worker       reads an input partition from its committed offset on, and writes each record to an
                  output partition, with the offset in the same transaction
@@ -6,8 +6,8 @@
     Errands      carries a transaction's markers to its partitions, as `kserver.txn.markers` does
     Reader       reads committed records of every output partition
 
-By transaction version a partition is added by the producer (0, 1), and asked after by whoever
-leads it, or added by that one (2).
+In transaction versions 0 and 1, the producer adds a partition, and the partition's leader verifies
+it. In version 2, the leader adds it.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Setting(NamedTuple):
     outputs: list[Output]
     history: list[Event]
     version: int
-    """Of transactions."""
+    """Transaction version."""
     timeout_ms: int
     new_id: Callable[[], int]
 
@@ -88,7 +88,7 @@ class Produce(NamedTuple):
 
 
 class Verification:
-    """Whether a producer's transaction has this partition; from version 2 on it is added."""
+    """Verification that a producer's transaction has this partition; from version 2 on, adds it."""
 
     def __init__(self, setting: Setting, partition: TopicPartition) -> None:
         self._setting = setting
@@ -96,7 +96,7 @@ class Verification:
         self._line = Line()
 
     def ask(self, transactional_id: str, producer: ProducerIdAndEpoch, told: Reply) -> None:
-        """Told None, or a KafkaError."""
+        """Call `told` with None, or with a KafkaError."""
         request: Any
         if self._setting.version >= 2:
             request = AddPartitions(transactional_id, producer, self._partition, 2)
@@ -127,10 +127,10 @@ class Output:
         self._records: list[tuple[str, int] | None] = []
         """Values and producer ids; None for a marker."""
         self._committed: dict[int, bool] = {}
-        """By offset, once it is decided."""
+        """By offset of each decided record: whether its transaction was committed."""
         self._offsets: dict[str, int] = {}
         self._ends: dict[int, int] = {}
-        """How many transactions of each producer have ended here."""
+        """Number of transactions of each producer that have ended here."""
 
     @property
     def last_stable_offset(self) -> int:
@@ -141,7 +141,7 @@ class Output:
         return len(self._records)
 
     def produce(self, request: Produce, reply: Reply) -> None:
-        """Answered with the offset.  What comes again is not written again."""
+        """Append the record, and answer with its offset. A duplicate is not appended again."""
         producer_id = request.producer.producer_id
         if request.value in self._offsets:
             reply(self._offsets[request.value])
@@ -153,7 +153,7 @@ class Output:
 
         def told(refusal: Any) -> None:
             if refusal is None and ends != self._ends.get(producer_id, 0):
-                refusal = KafkaError(ErrorCode.not_enough_replicas)  # that one has ended
+                refusal = KafkaError(ErrorCode.not_enough_replicas)  # its transaction has ended
             if refusal is not None:
                 reply(refusal)
             elif request.value in self._offsets:
@@ -190,7 +190,7 @@ class Output:
         reply(ErrorCode.none)
 
     def committed(self, begin: int) -> list[tuple[int, str]]:
-        """What a reader of committed records is given from there on."""
+        """Return the records that a reader of committed records receives from there on."""
         return [
             (offset, record[0])
             for offset in range(begin, self.last_stable_offset)
@@ -199,7 +199,7 @@ class Output:
 
 
 class Errands:
-    """One for each transactional id, the last that it was given."""
+    """The marker requests: the last one of each transactional id."""
 
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
@@ -216,7 +216,7 @@ class Errands:
         self._finish(wanted)
 
     def drop(self) -> None:
-        """Whoever coordinates from now on sends them again."""
+        """Forget them: the next coordinator sends them again."""
         self._wanted.clear()
 
     def _send(self, wanted: WriteMarkers, partition: TopicPartition) -> None:
@@ -242,7 +242,7 @@ class Errands:
             Marker(*wanted.producer, wanted.commit, wanted.version),
             told,
             timeout_ms=TIMEOUT_MS,
-            # Below version 2 one that came twice might end the next transaction.
+            # Below version 2 a duplicate might end the next transaction.
             may_repeat=wanted.version >= 2,
         )
 
@@ -262,12 +262,14 @@ class Errands:
             done,
             told,
             timeout_ms=TIMEOUT_MS,
-            may_repeat=False,  # it is told from within
+            may_repeat=False,  # an internal call
         )
 
 
 class Worker:
-    """Of one input partition, which nobody else reads as long as it lives or may wake."""
+    """A producer for one input partition, which no other worker reads while this one lives or may
+    resume.
+    """
 
     def __init__(self, setting: Setting, transactional_id: str, name: str, index: int) -> None:
         self.setting = setting
@@ -276,14 +278,14 @@ class Worker:
         self.input = (INPUT, index)
         self.process = VirtualProcess(setting.time)
         self.stops = False
-        """After the transaction that it is in."""
+        """Whether to stop after the current transaction."""
         self.on_end: Callable[[Worker], None] = lambda _: None
         self._identity = ProducerIdAndEpoch(-1, -1)
         self._position = 0
         self._transactions = 0
         self._line = Line()
         self._under_way: Callable[[Result], None] | None = None
-        """Notes what was asked and not answered."""
+        """Records the outcome of a request that has no response yet."""
         self._verification = Verification(setting, OFFSETS)
         self._begin_at(setting.time.now_ms)
 
@@ -295,10 +297,10 @@ class Worker:
         self.setting.history.append(event)
 
     def now(self) -> int:
-        """Where the history is."""
+        """Return the current index in the history."""
         return len(self.setting.history)
 
-    # What befalls it
+    # Faults
 
     def crash(self) -> None:
         if not self.process.is_alive:
@@ -308,7 +310,7 @@ class Worker:
             self._under_way(Result.UNKNOWN)
         self.on_end(self)
 
-    # Asking until there is an answer
+    # Retrying until there is a response
 
     def _ask(
         self,
@@ -317,7 +319,7 @@ class Worker:
         told: Callable[[Any, bool], None],
         was_lost: bool = False,
     ) -> None:
-        """`told` the answer, and whether an answer before it was lost."""
+        """Call `told` with the response, and whether an earlier response was lost."""
 
         def answered(answer: Any) -> None:
             if isinstance(answer, KafkaError) and answer.code in AGAIN:
@@ -339,7 +341,7 @@ class Worker:
         )
 
     def _noted(self, note: Callable[[Result], None]) -> None:
-        """If it ends before there is an answer, `note` is called with UNKNOWN."""
+        """Have `note` called with UNKNOWN if the worker ends before there is a response."""
         self._under_way = note
 
     def _note(self, result: Result) -> None:
@@ -348,10 +350,10 @@ class Worker:
         note(result)
 
     def _refused(self, was_lost: bool) -> Result:
-        """What was asked before may have been what is refused now."""
+        """Return the result of a refused request: an earlier attempt may have taken effect."""
         return Result.UNKNOWN if was_lost else Result.REFUSED
 
-    # Beginning
+    # Initialization
 
     def _begin_at(self, at_ms: int) -> None:
         self.time.at(at_ms, self.process.do, self._init, -1, self.now())
@@ -393,7 +395,7 @@ class Worker:
 
         self._ask(server, groups.FetchOffsets(GROUP, [(topic, [index])], True), told)
 
-    # One transaction
+    # Transactions
 
     def _begin(self) -> None:
         if self.stops:
@@ -424,7 +426,7 @@ class Worker:
     def _produce(
         self, transaction: str, outputs: Sequence[tuple[Output, str]], position: int
     ) -> None:
-        """One after the other, then the offset."""
+        """Produce the records one after the other, then commit the offset."""
         if not outputs:
             self._commit(transaction, position)
             return
@@ -496,7 +498,7 @@ class Worker:
         self._ask(self._commit_verified, request, told)
 
     def _commit_verified(self, request: Any, reply: Reply) -> None:
-        """As the groups' coordinator does."""
+        """Commit the offsets, as the group coordinator does."""
 
         def told(refusal: Any) -> None:
             if refusal is None:
@@ -561,7 +563,7 @@ class Reader:
 
 
 def _offset(answer: Any) -> Any:
-    """Of the one partition that was asked for."""
+    """Return the offset of the one requested partition."""
     if isinstance(answer, KafkaError):
         return answer
     ((_, (found,)),) = answer

@@ -1,4 +1,6 @@
-"""A workload of topics that are made, grown, moved, deleted and made again while records flow."""
+"""A workload of topics that are created, grown, reassigned, deleted and recreated while records
+flow.
+"""
 
 from __future__ import annotations
 
@@ -28,45 +30,47 @@ TOPICS = 3
 CHURNED = "churned"
 MOST_PARTITIONS = 5
 TELLING_S = 5.0
-"""Longer than the controller takes to tell all brokers what it decided."""
+"""Longer than the controller takes to propagate a decision to all brokers."""
 RETENTION = "retention.ms"
 
 
 @dataclass
 class Known:
-    """A topic that is there, and what was answered about it; `partitions`, `retention` and
-    `replicas` are None once an answer did not come."""
+    """An existing topic, and the last responses about it; `partitions`, `retention` and `replicas`
+    are None once a response was missing.
+    """
 
     id: UUID
     partitions: int | None
     retention: str | None = "604800000"
     replicas: dict[int, Sequence[int] | None] = field(default_factory=dict)
-    """Of partitions that were moved."""
+    """Replicas of partitions that were reassigned."""
     written: dict[tuple[int, int], str] = field(default_factory=dict)
-    """What was acknowledged, by partition and offset."""
+    """Acknowledged values, by partition and offset."""
 
 
 class Churns(Workload):
-    """One client does it all, so it knows what should be there.  A topic that may be there or not,
-    because an answer did not come, is left alone from then on, and another takes its place."""
+    """One client makes all changes, so it knows the expected state. A topic whose existence is
+    unknown, because a response was missing, is not used any more, and another takes its place.
+    """
 
     def __init__(self, random: Random) -> None:
         super().__init__(random, [])
         self._known: dict[str, Known | None] = dict.fromkeys(
             f"{CHURNED}-{n}" for n in range(TOPICS)
         )
-        """None: it is not there."""
+        """The topics by name; None for one that does not exist."""
         self._named = TOPICS
         self._gone: set[UUID] = set()
         self._former: set[str] = set()
-        """What was written to topics that are gone."""
+        """Values that were written to deleted topics."""
 
     def begin(self, swarm: Swarm) -> None:
         self._writing = [swarm.run(self.churn, "c")]
         swarm.run(self.list, "l")
 
     async def list(self, swarm: Swarm, _: str) -> None:
-        """What is there, by any broker."""
+        """List the topics, by any broker."""
         config = AdminConfig.of(swarm.bootstrap | {"request.timeout.ms": "1000"})
         async with Admin(config, random=swarm.new_chance()) as admin:
             while True:
@@ -170,7 +174,7 @@ class Churns(Workload):
             known.written[0, told.offset] = value
 
     async def read_all(self, swarm: Swarm) -> None:
-        """What was answered is so, once every broker has been told."""
+        """Check that all successful changes are in effect, once every broker has been notified."""
         await asyncio.sleep(TELLING_S)
         config = AdminConfig.of(swarm.bootstrap)
         async with Admin(config, random=swarm.new_chance()) as admin:

@@ -38,7 +38,7 @@ class Found(NamedTuple):
 
 
 class Compacts(Workload):
-    """Every key is written again and again, or deleted by a tombstone."""
+    """Writes every key again and again, or deletes it with a tombstone."""
 
     def __init__(self, random: Random) -> None:
         super().__init__(random, [NewTopic(TOPIC, 2, config=SETTINGS)])
@@ -49,7 +49,7 @@ class Compacts(Workload):
             p: {} for p in self.partitions
         }
         self._last: dict[TopicPartition, list[Found]] = {}
-        """All that is there in the end."""
+        """All records at the end."""
 
     def begin(self, swarm: Swarm) -> None:
         self._writing = [swarm.run(self.write, "p")]
@@ -85,7 +85,7 @@ class Compacts(Workload):
         )
 
     async def keep_reading(self, swarm: Swarm, _: str) -> None:
-        """Anew now and then, from the beginning."""
+        """Read from the beginning, and start again now and then."""
         while True:
             goes_on = self._goes_on_until(swarm, swarm.now_s + swarm.random.uniform(1, 6))
             with contextlib.suppress(*REFUSALS):
@@ -109,7 +109,7 @@ class Compacts(Workload):
         goes_on: Callable[[], bool],
         at: dict[TopicPartition, int] | None = None,
     ) -> dict[TopicPartition, list[Found]]:
-        """What a reader finds, which was written in this order."""
+        """Return the records that a reader finds; check each with those that were written."""
         found: dict[TopicPartition, list[Found]] = {p: [] for p in self.partitions}
         config = ConsumerConfig.of(swarm.consumer)
         async with Consumer(config, random=swarm.new_chance()) as consumer:
@@ -123,7 +123,7 @@ class Compacts(Workload):
         return found
 
     def _take(self, where: TopicPartition, before: list[Found], one: Found) -> None:
-        """AssertionError where it is not what was written there."""
+        """Raises AssertionError if a record is not the one written at its offset."""
         wanted = self._acknowledged[where].get(one.offset, (one.key, one.value))
         assert (one.key, one.value) == wanted, f"{where} has {one}, not {wanted}"
         assert (one.key, one.value) in self._sent[where], f"nobody wrote {one} to {where}"
@@ -131,7 +131,9 @@ class Compacts(Workload):
         before.append(one)
 
     def judge(self, swarm: Swarm) -> None:
-        """Of each key the last value is there; a tombstone may be gone with all before it."""
+        """Check that the last value of each key is there; a tombstone may be gone with all before
+        it.
+        """
         for partition, acknowledged in self._acknowledged.items():
             wanted, found = _lasting(acknowledged), {f.key: f for f in self._last[partition]}
             for key, (offset, value) in wanted.items():

@@ -1,4 +1,4 @@
-"""A workload of a group whose members come, go, crash and come back, by either protocol."""
+"""A workload of a group whose members join, leave, crash and come back, by either protocol."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ MOST = 3
 
 
 class Group(Workload):
-    """Its members read `shared`, and commit what they have read."""
+    """A group whose members read `shared`, and commit the offsets of the records that they have
+    read.
+    """
 
     def __init__(self, random: Random, *, classic: bool, static: bool = False) -> None:
         topic = f"shared by {'static' if static else 'classic' if classic else 'consumers'}"
@@ -54,7 +56,7 @@ class Group(Workload):
         self._members: list[str] = []
         self._stops: dict[str, asyncio.Event] = {}
         self._instances: dict[str, str] = {}
-        """What the history calls each client: a static one by its instance id."""
+        """Each client's name in the history: its instance id if it is static."""
         self._named = 0
 
     def begin(self, swarm: Swarm) -> None:
@@ -75,7 +77,7 @@ class Group(Workload):
             await producer.flush()
 
     async def churn(self, swarm: Swarm, _: str) -> None:
-        """Members come and go until it is calm."""
+        """Let members join and leave until it is calm."""
         random = swarm.random
         for _number in range(2):
             self._join(swarm, None)
@@ -100,7 +102,7 @@ class Group(Workload):
         return self._instances.get(client, client)
 
     def _join(self, swarm: Swarm, before: str | None) -> None:
-        """`before` is the client whose place a static one takes."""
+        """Start a member; a static one replaces the client `before`."""
         self._named += 1
         if not self._static:
             instance = ""
@@ -127,7 +129,7 @@ class Group(Workload):
                     if swarm.random.random() < 0.3:
                         await self.commit(swarm, name, consumer)
                 except REFUSALS:
-                    # Who was fenced is refused at once for ever: without a pause no time passes.
+                    # A fenced member is refused at once for ever: without a pause no time passes.
                     await asyncio.sleep(0.1)
             swarm.note(Gone(swarm.now_s, self.group, name))
 
@@ -135,7 +137,7 @@ class Group(Workload):
         try:
             offsets = {p: await consumer.position(p) for p in consumer.assignment}
         except TimedOut:
-            return  # nobody told where a partition begins
+            return  # no response has the first offset of a partition
         who, since, result = consumer.group_metadata(), len(swarm.history), Result.UNKNOWN
         try:
             with contextlib.suppress(*REFUSALS):
@@ -157,7 +159,7 @@ class Group(Workload):
                 )
 
     async def ask(self, swarm: Swarm, _: str) -> None:
-        """What is committed, as one hears that is no member."""
+        """Fetch the committed offsets, as a client that is not a member."""
         settings = swarm.consumer | {"group.id": self.group}
         async with Consumer(ConsumerConfig.of(settings), random=swarm.new_chance()) as consumer:
             while True:
@@ -181,7 +183,7 @@ class Group(Workload):
         )
 
     async def finish(self, swarm: Swarm) -> None:
-        """It is judged whether all is owned once nothing has disturbed it for long."""
+        """Wait until the group has been undisturbed for long, so that liveness is checked."""
         await asyncio.sleep(LIVENESS_S + 1)
         swarm.note(Disturbed(swarm.now_s, "the end"))
         await super().finish(swarm)

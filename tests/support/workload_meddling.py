@@ -1,4 +1,4 @@
-"""A workload that changes the topics of the others: an administrator's day."""
+"""A workload that changes the topics of the others, as an administrator does."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ MEDDLED = "meddled"
 RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 LISTS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 MAX_MORE_PARTITIONS = 2
-"""That a topic is given."""
+"""Limit of the partitions that are added to a topic."""
 
 
 class Meddles(Workload):
-    """Moves partitions and logs, elects leaders, changes configs and adds partitions."""
+    """Reassigns partitions, moves logs, elects leaders, changes configs and adds partitions."""
 
     def __init__(self, random: Random) -> None:
         super().__init__(random, [])
         self._is_throttled = False
-        """Whether a rate may be in force."""
+        """Whether a throttle may be in force."""
         self._more: dict[str, int] = {}
-        """By topic: how many partitions were added, at most."""
+        """The greatest number of partitions that may have been added, by topic."""
 
     def begin(self, swarm: Swarm) -> None:
         self._writing = [swarm.run(self.meddle, "m")]
@@ -42,7 +42,7 @@ class Meddles(Workload):
         return any(isinstance(e, Done) and e.topic == MEDDLED for e in swarm.history[since:])
 
     async def read_all(self, swarm: Swarm) -> None:
-        """The workloads read their own topics."""
+        """Do nothing: the workloads read their own topics."""
 
     async def meddle(self, swarm: Swarm, _: str) -> None:
         topics = [topic for topic in swarm.topics if not topic.config.get("cleanup.policy")]
@@ -78,13 +78,13 @@ class Meddles(Workload):
         await admin.alter_reassignments({partition: target})
 
     async def _cancel(self, swarm: Swarm, admin: Admin, topic: NewTopic) -> None:
-        """One of all that are in progress, except of topics that a workload moves itself."""
+        """Cancel one reassignment in progress, except of topics that a workload moves itself."""
         names = {one.name for one in swarm.topics}
         if moving := sorted(p for p in await admin.list_reassignments() if p.topic in names):
             await admin.alter_reassignments({swarm.random.choice(moving): None})
 
     async def _throttle(self, swarm: Swarm, admin: Admin, topic: NewTopic) -> None:
-        """Replicas that are added are replicated at this rate; those in sync are never limited."""
+        """Set a throttle for added replicas; in-sync replicas are never throttled."""
         if not swarm.is_calm.is_set():
             await self._limit(swarm, admin, swarm.random.choice([None, "100", "2000"]))
 
@@ -102,7 +102,7 @@ class Meddles(Workload):
             self._is_throttled = rate is not None or any(results.values())
 
     async def _move_log(self, swarm: Swarm, admin: Admin, topic: NewTopic) -> None:
-        """To another log directory of a broker."""
+        """Move a replica to another log directory of a broker."""
         partition = TopicPartition(topic.name, swarm.random.randrange(topic.partitions))
         broker = swarm.random.choice(sorted(swarm.cluster.brokers))
         path = swarm.random.choice(swarm.log_dirs)
@@ -124,7 +124,7 @@ class Meddles(Workload):
         await admin.incremental_alter_configs({(ResourceType.TOPIC, topic.name): [change]})
 
     async def _grow(self, swarm: Swarm, admin: Admin, topic: NewTopic) -> None:
-        """Groups that read it are given the new partitions."""
+        """Add partitions; groups that read the topic are assigned them."""
         more = self._more.get(topic.name, 0) + 1
         if more > MAX_MORE_PARTITIONS:
             return

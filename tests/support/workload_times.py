@@ -1,4 +1,4 @@
-"""A workload of records that have times, and of one that asks at which offsets those begin."""
+"""A workload of records with timestamps, and of requests for offsets by timestamp."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from tests.support.swarm import Swarm
 
 SPREAD_MS = 3000
-"""Records are up to so much older than when they are sent: their times do not only rise."""
+"""The greatest age of a record's timestamp when it is sent: timestamps do not only rise."""
 
 
 class Answer(NamedTuple):
     since: int
-    """How many events there were when it was asked for."""
+    """The number of events in the history at the request."""
     partition: TopicPartition
     time_ms: int
     offset: int | None
 
 
 class Times(Workload):
-    """A value ends with its record's time."""
+    """A workload in which each value ends with its record's timestamp."""
 
     def __init__(self, random: Random) -> None:
         super().__init__(random, [NewTopic("timed", 2, config={"segment.bytes": "1000"})])
@@ -56,7 +56,7 @@ class Times(Workload):
         config = ConsumerConfig.of(swarm.consumer)
         async with Consumer(config, random=swarm.new_chance()) as consumer:
             while not swarm.is_over.is_set():
-                # The last times are those that no record has yet.
+                # The latest times are those that no record has yet.
                 time_ms = swarm.random.randint(began_ms - SPREAD_MS, swarm.now_ms())
                 since = len(swarm.history)
                 with contextlib.suppress(*REFUSALS):
@@ -69,9 +69,10 @@ class Times(Workload):
                 await asyncio.sleep(swarm.random.expovariate(3))
 
     def judge(self, swarm: Swarm) -> None:
-        """An answer is the first record that is not older than the time, of all that are there in
-        the end.  That there is none is no answer to who knew of one, once all had recovered: a
-        former leader that nobody reaches knows less."""
+        """Check that a response is the first record at the end that is not older than the time.
+        After recovery, a response without a record is wrong if the client knew of one when it sent
+        the request. Before it, a former leader that is cut off knows less.
+        """
         times: dict[TopicPartition, dict[int, int]] = {p: {} for p in self.partitions}
         known_at: dict[tuple[TopicPartition, int], int] = {}
         recovered = next(at for at, e in enumerate(swarm.history) if isinstance(e, Recovered))

@@ -1,4 +1,4 @@
-"""Workloads of transactions: what is read and written again, money, and readers that write."""
+"""Workloads of transactions: consume-transform-produce, money transfers, and readers that write."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ NEVER_DONE = 1_000_000
 
 
 class _Transactions(Workload):
-    """Once it is over, its clients die where they stand, and what they had open is ended."""
+    """At the end, its clients are killed, and their open transactions are ended."""
 
     def has_done_since(self, swarm: Swarm, since: int) -> bool:
         return any(self._is_done(swarm, event) for event in swarm.history[since:])
@@ -63,8 +63,9 @@ class _Transactions(Workload):
 
 
 class Transforms(_Transactions):
-    """Members of a group read `read`, and write to `written` in transactions that have the offsets,
-    under transactional ids that live on when they die."""
+    """Members of a group read `read`, and write to `written` in transactions that contain the
+    offsets, under transactional ids that outlive them.
+    """
 
     def __init__(self, random: Random) -> None:
         super().__init__(random, [NewTopic("written", 2), NewTopic("read", 2)])
@@ -82,7 +83,9 @@ class Transforms(_Transactions):
         return swarm.run(worker, "w")
 
     async def replace(self, swarm: Swarm, _: str) -> None:
-        """One that nobody hears of goes on when it is heard again, and another has its place."""
+        """Replace a client. One that was cut off goes on after the cut, while another has its
+        place.
+        """
         random = swarm.random
         while not swarm.is_calm.is_set():
             await asyncio.sleep(random.expovariate(0.2))
@@ -111,7 +114,7 @@ class Transforms(_Transactions):
 
 
 class Money(_Transactions):
-    """Tellers take from one account and give to another, or neither: the sum is 0."""
+    """Clients take an amount from one account and give it to another, or neither: the sum is 0."""
 
     def __init__(self, random: Random) -> None:
         super().__init__(random, [NewTopic("money", 3)])
@@ -133,7 +136,7 @@ class Money(_Transactions):
 
 
 class Mixed(_Transactions):
-    """Each transaction reads what others wrote to the topic that it writes to."""
+    """Each transaction reads records that others wrote to the topic to which it writes."""
 
     def __init__(self, random: Random) -> None:
         super().__init__(random, [NewTopic("mixed", 2)])

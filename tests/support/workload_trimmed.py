@@ -1,5 +1,6 @@
 """A workload of a topic whose first records are deleted, by request or for its size, while it is
-read."""
+read.
+"""
 
 from __future__ import annotations
 
@@ -37,11 +38,11 @@ DEADLY = frozenset(
     }
 )
 MOST_OF_ONE_BYTES = 120
-"""A batch of one record takes no more; records of one batch take less each."""
+"""The greatest size of a batch of one record; records of larger batches take less each."""
 
 
 class Trims(Workload):
-    """`trimmed` begins where somebody had it begin, `sized` where its size makes it."""
+    """`trimmed` is truncated by DeleteRecords, `sized` by its retention.bytes."""
 
     def __init__(self, random: Random) -> None:
         sized = {"retention.bytes": str(KEPT_BYTES), "segment.bytes": "700"}
@@ -53,11 +54,11 @@ class Trims(Workload):
             ],
         )
         self._asked: dict[TopicPartition, int] = {}
-        """The highest offset below which records were to be deleted."""
+        """The highest offset in a request to delete records, by partition."""
         self._trimmed: dict[TopicPartition, int] = {}
-        """Where a log was said to begin, at least."""
+        """The highest log start offset in a response, by partition."""
         self._passed: dict[TopicPartition, int] = {}
-        """How far the readers have come."""
+        """The offsets that the readers have reached."""
 
     def begin(self, swarm: Swarm) -> None:
         self._writing = [swarm.run(self.write, "p"), swarm.run(self.trim, "d")]
@@ -76,7 +77,7 @@ class Trims(Workload):
             await producer.flush()
 
     async def trim(self, swarm: Swarm, _: str) -> None:
-        """To a place that somebody has read, now and then."""
+        """Delete records up to an offset that a reader has passed, now and then."""
         config = AdminConfig.of(swarm.bootstrap)
         async with Admin(config, random=swarm.new_chance()) as admin:
             while not swarm.is_over.is_set():
@@ -94,7 +95,7 @@ class Trims(Workload):
                         self._trimmed[target] = max(found, self._trimmed.get(target, 0))
 
     async def keep_reading(self, swarm: Swarm, name: str) -> None:
-        """Anew now and then; where there is nothing any more, from where the log begins."""
+        """Read, and start again now and then; if records are gone, from the log start offset."""
         config = ConsumerConfig.of(swarm.consumer | {"auto.offset.reset": "none"})
         seats = dict.fromkeys(self.partitions, 0)
         life = 0
@@ -123,7 +124,7 @@ class Trims(Workload):
             except NoOffset as error:
                 begin = await self._beginnings(swarm, consumer)
                 for one in error.partitions:
-                    # A former leader may say so that has not heard of the next.
+                    # A former leader that does not know the new one may return this.
                     offset = max(begin[one], seats[one])
                     swarm.note(Seated(swarm.now_s, who, tuple(one), offset))
                     await consumer.seek(one, offset)
@@ -150,9 +151,10 @@ class Trims(Workload):
             self._ends = await consumer.end_offsets(self.partitions)
 
     def judge(self, swarm: Swarm) -> None:
-        """Nothing more is gone than was asked for, or than the size allows, and nothing is back
-        unless somebody died: a follower writes down once a minute where its log begins, as
-        Kafka's do."""
+        """Check that no more is deleted than was requested, or than the size limit allows. Deleted
+        records are back only if a broker died: a follower persists its log start offset once a
+        minute, as Kafka's do.
+        """
         has_died = any(isinstance(e, Struck) and e.what in DEADLY for e in swarm.history)
         for one in partitions_of(TRIMMED, 2):
             least = 0 if has_died else self._trimmed.get(one, 0)

@@ -1,8 +1,8 @@
-"""What clients do with a simulated cluster: each has topics of its own, and notes what it saw.
+"""Workloads of clients on a simulated cluster: each has topics of its own, and records what it saw.
 
 begin        its clients run, each on a machine of its own, until `swarm.is_over`
-finish       nothing of it is under way any more
-read_all     by one that comes last, to the end
+finish       waits until none of its operations is under way
+read_all     a last reader reads to the end
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ REFUSALS = (ClientError, KafkaError)
 
 
 class Workload:
-    """One of them; `random` draws how it is done."""
+    """A workload; `random` draws its variant."""
 
     def __init__(self, random: Random, topics: Sequence[NewTopic]) -> None:
         self.topics = topics
         self._writing: list[str] = []
-        """The clients that end by themselves once it is over."""
+        """The clients that end by themselves once the run is over."""
 
     @property
     def partitions(self) -> list[TopicPartition]:
@@ -47,7 +47,7 @@ class Workload:
         raise NotImplementedError
 
     def has_done_since(self, swarm: Swarm, since: int) -> bool:
-        """Whether it got something done after that many events."""
+        """Return whether it made progress after that many events."""
         names = {topic.name for topic in self.topics}
         return any(_is_done(event, names) for event in swarm.history[since:])
 
@@ -60,7 +60,7 @@ class Workload:
         await look(swarm, self.partitions)
 
     def judge(self, swarm: Swarm) -> None:
-        """What must hold of it besides the checks of every history; AssertionError."""
+        """Check guarantees besides those of every history; raises AssertionError."""
 
 
 def _is_done(event: Event, topics: set[str]) -> bool:
@@ -68,8 +68,9 @@ def _is_done(event: Event, topics: set[str]) -> bool:
 
 
 class Appends(Workload):
-    """A producer, of acks=all or of acks=1, readers that begin again now and then, and one that
-    asks for ends."""
+    """A producer with acks=all or acks=1, readers that start again now and then, and a client that
+    requests end offsets.
+    """
 
     def __init__(self, random: Random, *, idempotent: bool, by_leader_alone: bool = False) -> None:
         name = "led" if by_leader_alone else "appended" if idempotent else "repeated"
@@ -82,7 +83,7 @@ class Appends(Workload):
             "acks": "1" if by_leader_alone else "all",
         }
         if not idempotent:
-            # What is tried again comes after what was sent later, unless one waits for the other.
+            # A retry comes after records that were sent later, unless one waits for the other.
             self._settings |= {
                 "enable.idempotence": "false",
                 "max.in.flight.requests.per.connection": "1",
@@ -114,13 +115,13 @@ class Appends(Workload):
 
     async def read_all(self, swarm: Swarm) -> None:
         if self._by_leader_alone:
-            # What only its leader has is not to be read yet.
+            # Records that only the leader has are not to be read yet.
             await swarm.cluster.until_in_sync(self._name, 2)
         await super().read_all(swarm)
 
 
 def appending(swarm: Swarm, settings: Mapping[str, str]) -> Producer:
-    """It never gives up."""
+    """Return a producer that never gives up."""
     config = ProducerConfig.of(
         {
             **swarm.producer,
@@ -145,7 +146,7 @@ async def append(
     may_repeat: bool = False,
     by_leader_alone: bool = False,
 ) -> None:
-    """Its outcome is noted when it comes."""
+    """Send a record, and record the outcome in the history when it is known."""
     since, number = len(swarm.history), swarm.next_number()
 
     def done(outcome: asyncio.Future[Any]) -> None:
@@ -179,7 +180,7 @@ async def append(
 async def keep_reading(
     partitions: Sequence[TopicPartition], swarm: Swarm, name: str, isolation: str = "read_committed"
 ) -> None:
-    """Anew now and then, from the beginning or from what came last."""
+    """Read, and start again now and then, from the beginning or from the last position."""
     last: dict[TopicPartition, int] = {}
     life = 0
     while True:
@@ -187,7 +188,7 @@ async def keep_reading(
         whole = swarm.random.random() < 0.2
         seats = {p: 0 if whole else max(0, last.get(p, 0) - 10) for p in partitions}
         until_s = swarm.now_s + swarm.random.uniform(2, 12)
-        # A former leader that has not heard of the new one knows no offset of that one's.
+        # A former leader that does not know the new one has no offset of the new one's.
         given = {"isolation.level": isolation, "auto.offset.reset": "none"}
         config = ConsumerConfig.of(swarm.consumer | given)
         with contextlib.suppress(*REFUSALS):
@@ -219,7 +220,7 @@ async def _read_from(
 
 
 async def ask_for_ends(partitions: Sequence[TopicPartition], swarm: Swarm, name: str) -> None:
-    """Again and again, of all that is committed."""
+    """Request the end offsets of committed records again and again."""
     config = ConsumerConfig.of({**swarm.consumer, "isolation.level": "read_uncommitted"})
     async with Consumer(config, random=swarm.new_chance()) as consumer:
         while True:

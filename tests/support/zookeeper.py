@@ -1,14 +1,14 @@
 """A ZooKeeper in memory: sessions, ephemerals, watches, lost connections, seeded delays.
 
 ensemble = SimEnsemble(loop, clock)
-zookeeper = ensemble.client()        what one broker is handed
+zookeeper = ensemble.client()        the client of one broker
 await zookeeper.start()
 zookeeper.cut()                      its connection breaks; its session times out later
 zookeeper.heal()                     it connects again, with a new session if need be
 zookeeper.expire()                   its session ends now; a new one comes by itself
-zookeeper.kill()                     its process died: nobody hears of it until the timeout
-zookeeper.silence()                  nothing comes through either way; it learns so by and by
-zookeeper.pause(), .resume()         its process stands still: its session may time out meanwhile
+zookeeper.kill()                     its process died: the servers notice at the timeout
+zookeeper.silence()                  no packets in either direction; it notices after a while
+zookeeper.pause(), .resume()         its process is stopped: its session may time out meanwhile
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ MEAN_DELAY_S = 0.001
 
 
 class SimEnsemble:
-    """The servers: one tree, and who has a session."""
+    """The servers: one tree, and the open sessions."""
 
     def __init__(self, loop: SimLoop, clock: Clock) -> None:
         self.loop = loop
@@ -56,10 +56,10 @@ class SimEnsemble:
         self._zxid = 1 << 32
         self._sessions: dict[int, SimZooKeeper] = {}
         self.context = contextvars.copy_context()
-        """What happens at the servers happens on no host of the network."""
+        """The context of the servers, which are on no host of the network."""
         self.on_change: Callable[[WatchEvent], None] = lambda _: None
         self.on_write: Callable[[SimZooKeeper, Sequence[Op]], None] = lambda _client, _ops: None
-        """Called as a client sends a write, before that is on its way."""
+        """Called when a client sends a write, before it is on its way."""
 
     def client(self, session_timeout_ms: int = 18_000) -> SimZooKeeper:
         return SimZooKeeper(self, session_timeout_ms)
@@ -94,7 +94,7 @@ class SimEnsemble:
 
 
 class SimZooKeeper:
-    """One client.  Requests and answers keep their order, as over one connection."""
+    """One client. Requests and responses keep their order, as over one connection."""
 
     def __init__(self, ensemble: SimEnsemble, session_timeout_ms: int) -> None:
         self._ensemble = ensemble
@@ -147,8 +147,9 @@ class SimZooKeeper:
         self.heal()
 
     def silence(self) -> None:
-        """The servers hear nothing from now on; the client finds out after two thirds of its
-        session timeout, as ZooKeeper's does."""
+        """Drop all packets from now on; the client notices after two thirds of its session timeout,
+        as ZooKeeper's does.
+        """
         if self._is_connected and not self._is_silent:
             self._is_silent = True
             self._begin_timeout()
@@ -160,7 +161,7 @@ class SimZooKeeper:
             self._begin_timeout()
 
     def resume(self) -> None:
-        """It finds its connection closed, once it hears of anything."""
+        """Resume; the client finds its connection closed, once it receives anything."""
         self.cut()
         self.heal()
 
@@ -228,7 +229,7 @@ class SimZooKeeper:
         return await self._write(list(ops)) if ops else []
 
     def notify(self, event: WatchEvent) -> None:
-        """The tree changed under this client's watches."""
+        """Notify the client of a change that its watches match."""
         for watch in self._watches.take(event):
             self._answer(watch, event)
 
@@ -259,8 +260,9 @@ class SimZooKeeper:
     def _arrive(
         self, connection: int, work: Callable[[], object], answer: asyncio.Future[Any]
     ) -> None:
-        """At the servers.  A request is lost with its connection, but one that came this far is
-        carried out even if nobody waits for the answer."""
+        """Process a request at the servers. A request is lost with its connection, but one that has
+        arrived is carried out even if the client does not wait for the response.
+        """
         if connection != self._connection or self._is_silent:
             return
         if self._session != NO_SESSION and not self._ensemble.has_session(self._session):
@@ -273,7 +275,7 @@ class SimZooKeeper:
             self._answer(_set, answer.set_result, answer, result)
 
     def _answer(self, callback: Callable[..., None], *arguments: object) -> None:
-        """Back at the client, unless the connection is lost until then."""
+        """Run the callback at the client, unless the connection is lost until then."""
         self._answers_at = self._after(self._answers_at)
         self._loop.call_at(
             self._answers_at,
@@ -305,7 +307,7 @@ class SimZooKeeper:
         self._begin_timeout()
 
     def _begin_timeout(self) -> None:
-        """The servers have not heard of it since now, or longer."""
+        """Begin the session timeout: the servers have received nothing since now."""
         if self._timeout is None:
             self._timeout = self._loop.call_later(
                 self._session_timeout_ms / 1000,
@@ -331,7 +333,9 @@ class SimZooKeeper:
             self._loop.call_soon(listener, event, context=self._context)
 
     def _after(self, last: float) -> float:
-        """When what is sent now comes, which is later than what was sent before."""
+        """Return the arrival time of a packet that is sent now, which is later than those of
+        earlier ones.
+        """
         return max(last + TURN_S, self._loop.time() + self._delay())
 
     def _delay(self) -> float:

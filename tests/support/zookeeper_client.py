@@ -1,4 +1,4 @@
-"""A client of ZooKeeper's protocol that sends what it is told, valid or not."""
+"""A client of ZooKeeper's protocol that sends any request, valid or not."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ class Reply(NamedTuple):
         return self.reader.record(kind)
 
     def results(self, **kinds: Any) -> list[Any]:
-        """Those of a multi: the header, and what `kinds` says by the number of its type."""
+        """Return the results of a multi: each has its header, and `kinds` by the number of its
+        type.
+        """
         found = []
         while not (header := self.reader.record(MultiHeader)).done:
             kind = kinds.get(f"t{header.type}".replace("-", "_"))
@@ -58,7 +60,7 @@ class RawClient:
         last_zxid: int = 0,
         end: bytes = b"\0",
     ) -> RawClient:
-        """`end` says whether a read-only server will do."""
+        """Open a session; `end` says whether a read-only server is acceptable."""
         request = ConnectRequest(0, last_zxid, timeout_ms, session, password)
         body = encode(request) + end
         self.socket.sendall(struct.pack(">i", len(body)) + body)
@@ -75,7 +77,7 @@ class RawClient:
         return xid
 
     def reply(self) -> Reply:
-        """The next, which is no event."""
+        """Return the next response that is not an event."""
         reader = self.read()
         header = reader.record(ReplyHeader)
         assert header.xid != NOTIFICATION_XID
@@ -104,7 +106,7 @@ class RawClient:
         return Reader(self._exactly(size))
 
     def is_cut_off(self) -> bool:
-        """Whether the server closes without a word more; waits for either."""
+        """Wait for either; return whether the server closes the connection without sending data."""
         try:
             return self.socket.recv(1) == b""
         except ConnectionError:

@@ -20,14 +20,15 @@ KAFKA_VERSION = "3.9.2"
 START_TIMEOUT_S = 60
 MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 SESSION_TIMEOUT_MS = (1_000, 60_000)
-"""The least and the most that a client is granted."""
+"""The least and greatest session timeouts that the server grants."""
 
 
 class ZooKeeperServer:
-    """`with ZooKeeperServer(tmp_path) as server: ... server.address`.  The test that starts one
+    """`with ZooKeeperServer(tmp_path) as server: ... server.address`. The test that starts one
     needs java.
 
-    `within` comes before its command: that of a network namespace, in which `host` is its address.
+    `within` prefixes its command, such as one of a network namespace, in which `host` is its
+    address.
     """
 
     def __init__(
@@ -40,10 +41,10 @@ class ZooKeeperServer:
         self.address = f"{host}:{self.port}"
         self.process: subprocess.Popen[bytes] | None = None
         self.members: Sequence[str] = ()
-        """Lines of zoo.cfg that name the servers of an ensemble."""
+        """Lines of zoo.cfg with the servers of an ensemble."""
 
     def start(self) -> ZooKeeperServer:
-        """Returns once it answers; raises RuntimeError with its output when it does not."""
+        """Start it, and return once it responds. Raises RuntimeError with its output on failure."""
         assert self.process is None or self.process.poll() is not None, "it runs already"
         self.directory.mkdir(parents=True, exist_ok=True)
         output = self.directory / "output.txt"
@@ -56,11 +57,11 @@ class ZooKeeperServer:
             if self.process.poll() is not None or time.monotonic() > deadline:
                 self.kill()
                 raise RuntimeError("ZooKeeper did not start:\n" + output.read_text())
-            time.sleep(0.05)  # it has no way to tell us
+            time.sleep(0.05)  # the server can only be polled
         return self
 
     def kill(self) -> None:
-        """At once; nothing where it does not run."""
+        """Kill it, if it runs."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
@@ -110,10 +111,10 @@ class ZooKeeperServer:
 
     @property
     def mode(self) -> str:
-        """standalone, leader or follower; nothing where it serves nobody."""
+        """Return standalone, leader or follower; empty if it does not serve."""
         try:
             with socket.create_connection((self.host, self.port), timeout=1) as connection:
-                # ruok is answered before sessions are.
+                # ruok succeeds before the server accepts sessions.
                 connection.sendall(b"srvr")
                 with connection.makefile("rb") as answer:
                     found = re.search(rb"Mode: (\w+)", answer.read())
@@ -126,7 +127,7 @@ class ZooKeeperServer:
 
 
 class SaslZooKeeperServer(ZooKeeperServer):
-    """One that knows a user `k` with the password `secret`, by SASL with DIGEST-MD5."""
+    """A server with a user `k` whose password is `secret`, by SASL with DIGEST-MD5."""
 
     def _config(self) -> Path:
         config = super()._config()
@@ -144,14 +145,14 @@ class SaslZooKeeperServer(ZooKeeperServer):
 
 
 class OwnZooKeeperServer(ZooKeeperServer):
-    """The one of `k zookeeper-server-start`: the same, without java."""
+    """Our own server of `k zookeeper-server-start`, without java."""
 
     def _command(self) -> list[str]:
         return [*tools.K, "zookeeper-server-start", str(self._config())]
 
 
 class ZooKeeperEnsemble:
-    """Three of Apache's servers; `seats` are a host and what comes before a command for each."""
+    """Three of Apache's servers; `seats` are a host and a command prefix for each."""
 
     def __init__(self, directory: Path, seats: Sequence[tuple[str, Sequence[str]]]) -> None:
         self.servers = [

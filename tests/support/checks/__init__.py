@@ -1,19 +1,17 @@
-"""Checks of a history: each says what no client of a cluster may ever see, or what must go on.
+"""Checks of a history: each names a violation of safety or liveness that clients can see.
 
-    by groups.py            one-owner, group-liveness, commit-regression, zombie-fenced
-    by transactions.py      torn-txn, G1a, G1c, precommitted-read, lso-stuck
-    by records.py           lost-write, acked-survives-power-loss, unseen-after-final-poll,
-                            leader-write-lost, read-lost, duplicate, inconsistent-offsets,
-                            nonmonotonic-send, poll-skip, nonmonotonic-poll, and int-..., which look
-                            into one transaction or poll
-    by cluster.py           hw-monotonic, epoch-monotonic, replica-equal, isr-complete,
-                            context-equals-znodes, placed-as-asked, ownerless-task, memory-bounded,
-                            progress-during-fault, recovery, led
+by groups.py one-owner, group-liveness, commit-regression, zombie-fenced by transactions.py
+torn-txn, G1a, G1c, precommitted-read, lso-stuck by records.py lost-write,
+acked-survives-power-loss, unseen-after-final-poll, leader-write-lost, read-lost, duplicate,
+inconsistent-offsets, nonmonotonic-send, poll-skip, nonmonotonic-poll, and int-..., which check
+within one transaction or poll by cluster.py hw-monotonic, epoch-monotonic, replica-equal,
+isr-complete, context-equals-znodes, placed-as-asked, ownerless-task, memory-bounded,
+progress-during-fault, recovery, led
 
-The names are those of Jepsen's Kafka workload where it has one.  Unlike there, an operation whose
-outcome is not known counts as one that may have taken effect, and never more than once.
+The names are those of Jepsen's Kafka workload where it has one. Unlike there, an operation with an
+unknown outcome may have taken effect, but never more than once.
 
-Pure: from events to sentences.
+Pure: from events to messages.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a cluster promises, checked over a history."""
+"""Checks of what a cluster guarantees."""
 
 from __future__ import annotations
 
@@ -35,12 +35,14 @@ from tests.support.history import (
 RECOVERY_S = 30.0
 FAULT_S = 60.0
 LEAST_OPERATIONS = 100
-"""Done by all clients in FAULT_S of one fault, while most brokers are well."""
+"""Operations that all clients together complete in FAULT_S of one fault, while most brokers are
+well.
+"""
 
 
 def hw_monotonic(history: History) -> Iterator[str]:
-    """Whoever asks for the end of a partition again is told no less than before.  (Others may be
-    told less: who has not heard of a new leader asks the former, that has not heard of it either.)
+    """Check that the high watermark that one client reads never goes back. Another client may read
+    a lower one: it may ask a former leader when neither of them knows the new leader yet.
     """
     told: dict[tuple[str, Partition], Told] = {}
     for at, event in enumerate(history):
@@ -56,7 +58,7 @@ def hw_monotonic(history: History) -> Iterator[str]:
 
 
 def epoch_monotonic(history: History) -> Iterator[str]:
-    """One leads in a leader epoch, and epochs only rise."""
+    """Check that each leader epoch has one leader, and that epochs only rise."""
     leader: dict[tuple[str, Partition, int], int] = {}
     newest: dict[tuple[str, Partition], int] = {}
     for at, event in enumerate(history):
@@ -81,7 +83,7 @@ def epoch_monotonic(history: History) -> Iterator[str]:
 
 
 def replica_equal(history: History) -> Iterator[str]:
-    """At rest, replicas have the same bytes, from where the later of two begins."""
+    """Check that replicas at rest have the same bytes, from the later log start offset on."""
     first: dict[Partition, Holds] = {}
     for event in history:
         if isinstance(event, Holds):
@@ -101,8 +103,9 @@ def replica_equal(history: History) -> Iterator[str]:
 
 
 def progress_during_fault(history: History) -> Iterator[str]:
-    """While one fault lasts and most brokers are well, clients get something done.  What had been
-    read before it began is nothing new."""
+    """Check that clients make progress while one fault lasts and most brokers are well. Reading a
+    record again that was read before the fault is not progress.
+    """
     since: Struck | None = None
     done = 0
     read: set[tuple[Partition, int]] = set()
@@ -123,7 +126,7 @@ def progress_during_fault(history: History) -> Iterator[str]:
 
 
 def recovery(history: History) -> Iterator[str]:
-    """30 s after the last fault everything is as before it."""
+    """Check that the cluster has recovered 30 s after the last fault."""
     calm_s = None
     for event in history:
         if isinstance(event, Struck):
@@ -139,7 +142,7 @@ def recovery(history: History) -> Iterator[str]:
 
 
 def led(history: History) -> Iterator[str]:
-    """Every partition with a live replica in sync is led, by one of those."""
+    """Check that each partition with a live in-sync replica is led by a live in-sync replica."""
     for event in history:
         if isinstance(event, Led) and event.live_isr and event.leader not in event.live_isr:
             in_sync = sorted(event.live_isr)
@@ -147,7 +150,7 @@ def led(history: History) -> Iterator[str]:
 
 
 def isr_complete(history: History) -> Iterator[str]:
-    """Whoever is in sync has all that is committed, at any time."""
+    """Check that every in-sync replica has all committed records, at any time."""
     for event in history:
         if isinstance(event, Lacks):
             yield (
@@ -157,22 +160,24 @@ def isr_complete(history: History) -> Iterator[str]:
 
 
 def context_equals_znodes(history: History) -> Iterator[str]:
-    """What the controller and the brokers know is what the znodes say, once it is calm."""
+    """Check that the controller's context and the brokers' metadata equal the znodes at rest."""
     for event in history:
         if isinstance(event, Differs):
             yield event.what
 
 
 def placed_as_asked(history: History) -> Iterator[str]:
-    """At rest a partition has the replicas of its creation or of a reassignment, and no others
-    host it.  A reassignment that was cancelled or replaced, or of which no response came, may or
-    may not have taken effect; as in Kafka, one that was cancelled may leave another order."""
+    """Check that at rest a partition has the replicas of its creation or of a reassignment, and
+    that no other broker hosts it. A reassignment that was cancelled or replaced, or that had no
+    response, may have taken effect or not. As in Kafka, a cancelled one may leave the replicas in
+    another order.
+    """
     asked: dict[Partition, set[frozenset[int]]] = {}
     for event in history:
         if isinstance(event, Targeted):
             asked.setdefault(event.partition, set()).add(frozenset(event.replicas))
         elif isinstance(event, Placed):
-            of = {frozenset(event.replicas)}  # partitions that were added since are as they are
+            of = {frozenset(event.replicas)}  # partitions that were added since are not checked
             if event.is_moving:
                 yield f"{event.partition} is still being reassigned: {event.replicas}"
             elif frozenset(event.replicas) not in asked.get(event.partition, of):
@@ -182,21 +187,21 @@ def placed_as_asked(history: History) -> Iterator[str]:
 
 
 def ownerless_task(history: History) -> Iterator[str]:
-    """Nothing of a broker goes on once it was stopped."""
+    """Check that no task of a broker runs after the broker stopped."""
     for event in history:
         if isinstance(event, Orphaned):
             yield f"{event.broker} has stopped, and goes on with {event.task}"
 
 
 def memory_bounded(history: History) -> Iterator[str]:
-    """A broker keeps nothing for clients that have gone."""
+    """Check that a broker keeps no state for clients that have gone."""
     for event in history:
         if isinstance(event, Kept) and event.count > event.limit:
             yield f"broker {event.broker} has {event.count} {event.what}, not {event.limit}"
 
 
 def is_done(event: Event) -> bool:
-    """Whether a client was answered what it asked for, besides records."""
+    """Return whether the event is a successful response to a client, other than a poll."""
     return isinstance(event, Fetched | Told | Done) or (
         isinstance(event, Sent | Committed | Ended) and event.result is Result.OK
     )

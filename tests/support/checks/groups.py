@@ -1,4 +1,4 @@
-"""What groups promise, checked over a history."""
+"""Checks of what groups guarantee."""
 
 from __future__ import annotations
 
@@ -31,11 +31,13 @@ LIVENESS_S = 30.0
 DEAF = frozenset({"isolate", "zookeeper_cut", "cut", "cut_one_way"})
 """Faults during which the controller may not reach a broker that clients reach."""
 HEARING_S = 10.0
-"""How long it takes afterwards until the controller has told it, and what it answered has come."""
+"""Seconds after such a fault until the broker has the controller's requests, and clients have
+received its earlier responses.
+"""
 
 
 def one_owner(history: History) -> Iterator[str]:
-    """No partition has two owners in one generation."""
+    """Check that no partition has two owners in one generation."""
     owners: dict[tuple[str, int, Partition], str] = {}
     for event in history:
         if isinstance(event, Assigned):
@@ -54,13 +56,13 @@ def _instance(member: str) -> str:
 
 
 def group_liveness(history: History) -> Iterator[str]:
-    """Every partition is owned again 30 s after the last disturbance."""
+    """Check that every partition has an owner again 30 s after the last disturbance."""
     wanted: dict[str, frozenset[Partition]] = {}
     live: defaultdict[str, dict[str, None]] = defaultdict(dict)
     owned: defaultdict[str, dict[str, frozenset[Partition]]] = defaultdict(dict)
     disturbed_s: defaultdict[str, float] = defaultdict(float)
     missing: dict[str, frozenset[Partition]] = {}
-    """By group, as it has been since the event before."""
+    """The partitions without an owner since the event before, by group."""
     told: set[str] = set()
     for event in history:
         for group, partitions in missing.items():
@@ -94,12 +96,13 @@ def group_liveness(history: History) -> Iterator[str]:
 
 
 def commit_regression(history: History) -> Iterator[str]:
-    """Whoever asks for an offset gets at least what had been answered, to a commit or to another
-    who asked; and nothing that nobody committed.  While a broker that clients reach cannot hear
-    that it coordinates no longer, it may answer with what it had."""
+    """Check that a fetched offset is at least the last one known from a successful commit or from
+    another fetch, and that a member committed it. A broker that clients reach, but that cannot
+    learn that it is no longer coordinator, may return older offsets.
+    """
     committed_at = commits_answered(history)
     known: defaultdict[tuple[str, Partition], list[tuple[int, int]]] = defaultdict(list)
-    """Where in the history an offset was known, and the offset."""
+    """The known offsets by partition, each with its index in the history."""
     asked: defaultdict[tuple[str, Partition], set[int]] = defaultdict(set)
     for at, event in enumerate(history):
         if isinstance(event, Committed):
@@ -138,9 +141,10 @@ def commit_regression(history: History) -> Iterator[str]:
 
 
 def zombie_fenced(history: History) -> Iterator[str]:
-    """Of a member nothing is taken for a partition that another had been given in a later
-    generation before it asked, nor of two with one instance id in turn; of a producer, nothing
-    once another goes on as its transactional id."""
+    """Check that zombies are fenced. A member's commit fails for a partition that another member
+    was assigned in a later generation before the request. Of two members with one instance id, only
+    the later one commits. A producer's requests fail once another has the same transactional id.
+    """
     yield from _zombie_members(history)
     begun = {
         event.transaction
@@ -160,7 +164,7 @@ def zombie_fenced(history: History) -> Iterator[str]:
                         replaced_at.setdefault(producer if identity < of_other else other, at)
                 others[producer] = identity
             case Ended(commit=False, transaction=transaction) if transaction not in begun:
-                pass  # a producer ends by itself what no broker knows of
+                pass  # a producer may start a transaction of which no broker knows
             case (
                 Sent(result=Result.OK, producer=producer, since=since)
                 | Ended(result=Result.OK, producer=producer, since=since)
@@ -172,9 +176,9 @@ def zombie_fenced(history: History) -> Iterator[str]:
 def _zombie_members(history: History) -> Iterator[str]:
     given: defaultdict[tuple[str, Partition], list[tuple[int, int, str]]] = defaultdict(list)
     given_at: dict[str, int] = {}
-    """When each member was last given anything."""
+    """The index of each member's last assignment."""
     taken: defaultdict[tuple[str, int, str], list[tuple[int, Committed]]] = defaultdict(list)
-    """Commits of a group's generation, by instance id."""
+    """Successful commits of a group's generation, by instance id."""
     for at, event in enumerate(history):
         if isinstance(event, Assigned):
             given_at[event.member] = at

@@ -1,4 +1,4 @@
-"""What records promise, to whoever writes and reads them, checked over a history."""
+"""Checks of what the log guarantees to producers and consumers."""
 
 from __future__ import annotations
 
@@ -29,12 +29,14 @@ from tests.support.history import (
 )
 
 DEAF = groups.DEAF | {"slow_link", "pause"}
-"""Faults during which a broker may not hear what the controller decides."""
+"""Faults during which a broker may not receive the controller's decisions."""
 
 
 def lost_write(history: History) -> Iterator[str]:
-    """What was acknowledged is read by whoever comes past where it was written.  Where a part of a
-    transaction is there it is `torn_txn` that tells, and after a power cut another."""
+    """Check that a reader that passes the offset of an acknowledged record reads it. `torn_txn`
+    reports a transaction of which a part is there, and another check reports losses after a power
+    cut.
+    """
     powerless = _first_power_loss(history)
     for at, event in _lost(history):
         if at >= powerless:
@@ -42,7 +44,7 @@ def lost_write(history: History) -> Iterator[str]:
 
 
 def acked_survives_power_loss(history: History) -> Iterator[str]:
-    """What was acknowledged before one machine lost its power is read after it."""
+    """Check that records acknowledged before one machine lost its power are read afterwards."""
     powerless = _first_power_loss(history)
     for at, event in _lost(history):
         if at < powerless:
@@ -50,7 +52,7 @@ def acked_survives_power_loss(history: History) -> Iterator[str]:
 
 
 def _first_power_loss(history: History) -> int:
-    """What was acknowledged before it is in danger; 0 where there was none."""
+    """Return the index before which acknowledged records are at risk; 0 without a power loss."""
     return max((at for at, e in enumerate(history) if isinstance(e, LostPower)), default=0)
 
 
@@ -72,7 +74,7 @@ def _lost(history: History) -> Iterator[tuple[int, Sent]]:
 
 
 def _deleted(history: History) -> defaultdict[Partition, int]:
-    """Below which offsets records may be gone."""
+    """Return the offset of each partition below which records may be deleted."""
     deleted: defaultdict[Partition, int] = defaultdict(int)
     for event in history:
         if isinstance(event, Deletes):
@@ -81,7 +83,7 @@ def _deleted(history: History) -> defaultdict[Partition, int]:
 
 
 def unseen_after_final_poll(history: History) -> Iterator[str]:
-    """Nothing was acknowledged beyond the end that the last reader came to."""
+    """Check that no record was acknowledged beyond the end that the last reader reached."""
     passed, committed = ends_reached(history), commits_answered(history)
     for event in history:
         if (
@@ -98,13 +100,14 @@ def unseen_after_final_poll(history: History) -> Iterator[str]:
 
 
 def leader_write_lost(history: History) -> Iterator[str]:
-    """What a leader alone acknowledged (acks=1) is lost only if another leader epoch began since.
-    A former leader that has not heard of it yet may acknowledge as well."""
+    """Check that a record that only the leader acknowledged (acks=1) is lost only if a new leader
+    epoch began since. A former leader that does not know of it yet may acknowledge records as well.
+    """
     passed, last = ends_reached(history), last_readers(history)
     there = {(e.partition, e.value) for e in history if isinstance(e, Polled) and e.reader in last}
     ends = max((at for at, e in enumerate(history) if isinstance(e, AtEnd)), default=0)
     begun_s: dict[Partition, tuple[int, float]] = {}
-    """By partition: the last leader epoch, and when it began."""
+    """The last leader epoch of each partition, and the time when it began."""
     for event in history[:ends]:
         if isinstance(event, Decided):
             before = begun_s.get(event.partition)
@@ -123,7 +126,9 @@ def leader_write_lost(history: History) -> Iterator[str]:
 
 
 def _deaf_since_s(history: History, sent: Sent) -> float:
-    """What was decided since then, whoever acknowledged the record may not have heard."""
+    """Return the time since which the acknowledging broker may have missed the controller's
+    decisions.
+    """
     asked_s = history[sent.since - 1].at_s if sent.since else 0.0
     since_s = asked_s - HEARING_S
     began_s: defaultdict[str, list[float]] = defaultdict(list)
@@ -136,7 +141,7 @@ def _deaf_since_s(history: History, sent: Sent) -> float:
 
 
 def read_lost(history: History) -> Iterator[str]:
-    """What anybody read is there in the end, where it was, unless it was deleted."""
+    """Check that every record that was read is at its offset in the end, unless it was deleted."""
     last, passed, deleted = last_readers(history), ends_reached(history), _deleted(history)
     there = {
         (e.partition, e.offset, e.value)
@@ -157,7 +162,7 @@ def read_lost(history: History) -> Iterator[str]:
 
 
 def duplicate(history: History) -> Iterator[str]:
-    """Nothing is there twice of what an idempotent producer wrote."""
+    """Check that the log has no duplicates of an idempotent producer's records."""
     may_repeat = {e.value for e in history if isinstance(e, Sent) and e.may_repeat}
     found: dict[tuple[str, str], tuple[Partition, int]] = {}
     for event in history:
@@ -169,7 +174,7 @@ def duplicate(history: History) -> Iterator[str]:
 
 
 def inconsistent_offsets(history: History) -> Iterator[str]:
-    """An offset has one value, whoever wrote it there, read it there, or when."""
+    """Check that an offset has one value for all writers and readers, at any time."""
     found: dict[tuple[Partition, int], str] = {}
     for at, event in enumerate(history):
         if isinstance(event, Polled) or (
@@ -190,21 +195,21 @@ def inconsistent_offsets(history: History) -> Iterator[str]:
 
 
 def nonmonotonic_send(history: History) -> Iterator[str]:
-    """What a producer sends later to a partition comes after what it sent before."""
+    """Check that a producer's records of a partition have offsets in the order of sending."""
     for before, event in _sends(history):
         if before.transaction is None or before.transaction != event.transaction:
             yield f"{event.value} is at {event.offset}, and {before.value} before it"
 
 
 def int_nonmonotonic_send(history: History) -> Iterator[str]:
-    """The same of two records of one transaction."""
+    """Check the same for two records of one transaction."""
     for before, event in _sends(history):
         if before.transaction is not None and before.transaction == event.transaction:
             yield f"{event.value} is at {event.offset}, and {before.value} before it"
 
 
 def _sends(history: History) -> Iterator[tuple[Sent, Sent]]:
-    """Two neighbours of a producer in a partition that came in the wrong order."""
+    """Yield adjacent records of a producer in a partition that are in the wrong order."""
     sent: defaultdict[tuple[str, Partition], list[Sent]] = defaultdict(list)
     for event in history:
         if (
@@ -226,21 +231,21 @@ def _sends(history: History) -> Iterator[tuple[Sent, Sent]]:
 
 
 def poll_skip(history: History) -> Iterator[str]:
-    """A reader passes over nothing that is there, from one poll to the next."""
+    """Check that a reader skips no record from one poll to the next."""
     for event, text, is_internal in _skips(history):
         if not is_internal:
             yield f"{event.reader} {text}"
 
 
 def int_poll_skip(history: History) -> Iterator[str]:
-    """The same within what one poll returned."""
+    """Check the same within one poll."""
     for event, text, is_internal in _skips(history):
         if is_internal:
             yield f"{event.reader} {text} in poll {event.poll}"
 
 
 def _skips(history: History) -> Iterator[tuple[Polled, str, bool]]:
-    """Readers of committed records see the same of what they come past, whenever they do."""
+    """Yield records that one reader of committed records skipped and another one read."""
     there: defaultdict[Partition, set[int]] = defaultdict(set)
     deleted = _deleted(history)
     for event in history:
@@ -258,14 +263,14 @@ def _skips(history: History) -> Iterator[tuple[Polled, str, bool]]:
 
 
 def nonmonotonic_poll(history: History) -> Iterator[str]:
-    """A reader never goes back by itself, from one poll to the next."""
+    """Check that a reader's position never goes back from one poll to the next."""
     for event, text, is_internal in _returns(history):
         if not is_internal:
             yield f"{event.reader} {text}"
 
 
 def int_nonmonotonic_poll(history: History) -> Iterator[str]:
-    """The same within what one poll returned."""
+    """Check the same within one poll."""
     for event, text, is_internal in _returns(history):
         if is_internal:
             yield f"{event.reader} {text} in poll {event.poll}"
@@ -281,7 +286,7 @@ def _returns(history: History) -> Iterator[tuple[Polled, str, bool]]:
 
 
 def _polls(history: History) -> Iterator[tuple[int, Polled, int, bool]]:
-    """Each, the offset at which its reader was, and whether one poll had brought it there."""
+    """Yield each record with its reader's position, and whether the same poll had set it."""
     position: dict[tuple[str, Partition], tuple[int, int]] = {}
     for at, event in enumerate(history):
         if isinstance(event, Seated):

@@ -1,4 +1,4 @@
-"""What transactions promise, checked over a history."""
+"""Checks of what transactions guarantee."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.history import (
 
 
 def aborted_read(history: History) -> Iterator[str]:
-    """Nothing is read of an aborted transaction, nor of one whose commit was refused."""
+    """Check that nothing is read of an aborted transaction, nor of one whose commit was refused."""
     aborted = {
         event.transaction
         for event in history
@@ -31,7 +31,7 @@ def aborted_read(history: History) -> Iterator[str]:
 
 
 def precommitted_read(history: History) -> Iterator[str]:
-    """Nothing is read before its transaction's commit was asked for."""
+    """Check that no record is read before a commit of its transaction was requested."""
     asked_at: dict[str, int] = {}
     aborted: set[str] = set()
     transactions: set[str] = set()
@@ -54,7 +54,7 @@ def precommitted_read(history: History) -> Iterator[str]:
 def _reads_of(
     history: History, transactions: set[str], counts: Callable[[int, str], bool]
 ) -> Iterator[str]:
-    """Records and offsets that readers saw and only these transactions wrote."""
+    """Yield records and offsets that readers saw and that only these transactions wrote."""
     of_value: dict[tuple[Partition, str], str] = {}
     of_offset: defaultdict[tuple[str, Partition, int], set[str | None]] = defaultdict(set)
     for event in history:
@@ -80,7 +80,7 @@ def _reads_of(
 
 
 def torn_txn(history: History) -> Iterator[str]:
-    """Of a transaction all is read, or nothing, by readers that came past it."""
+    """Check that readers that pass a transaction read all of it, or nothing."""
     read, passed = values_read(history), ends_reached(history)
     written: defaultdict[str, list[Sent]] = defaultdict(list)
     for event in history:
@@ -98,7 +98,7 @@ def torn_txn(history: History) -> Iterator[str]:
 
 
 def lso_stuck(history: History) -> Iterator[str]:
-    """Nothing keeps readers back once all transactions have ended."""
+    """Check that the last stable offset reaches the end once all transactions have ended."""
     for event in history:
         if isinstance(event, Looked) and event.last_stable_offset < event.high_watermark:
             yield (
@@ -108,11 +108,12 @@ def lso_stuck(history: History) -> Iterator[str]:
 
 
 def circular_reads(history: History) -> Iterator[str]:
-    """No two committed transactions, nor more in a circle, read what the other wrote (G1c of write
-    and read edges)."""
+    """Check that no committed transactions read each other's records in a cycle (G1c of write and
+    read edges).
+    """
     writer: dict[tuple[Partition, str], str] = {}
     reads: defaultdict[str, dict[str, str]] = defaultdict(dict)
-    """By transaction: whose records it read, and one of them."""
+    """By transaction: the transactions whose records it read, each with one such record."""
     for event in history:
         if isinstance(event, Sent) and event.transaction is not None:
             writer[event.partition, event.value] = event.transaction
@@ -130,7 +131,7 @@ def circular_reads(history: History) -> Iterator[str]:
 
 
 def _circle(reads: dict[str, dict[str, str]], first: str, done: set[str]) -> list[str] | None:
-    """Transactions each of which read of the next, back to the first of them."""
+    """Return transactions that each read records of the next, back to the first."""
     path: list[str] = []
     waiting: list[tuple[str, Iterator[str]]] = []
     if first not in done:
