@@ -20,6 +20,7 @@ from kserver.metadata import ClusterMetadata, MetadataCache, TopicInfo
 from kserver.model import NO_BROKER, BrokerId, TopicPartition
 from kserver.peers import Peers
 from kserver.wire import versions
+from kserver.wire.api_key import ApiKey
 from kserver.wire.control import (
     ControlledShutdownRequest,
     ControlledShutdownResponse,
@@ -27,7 +28,6 @@ from kserver.wire.control import (
 )
 from kserver.znodes import ProducerIdBlock
 
-CREATE_TOPICS, ALLOCATE_PRODUCER_IDS = 19, 67
 CREATED_WITHIN_S = 5.0
 """Time in which this broker must receive the metadata of a topic that the controller created."""
 
@@ -77,7 +77,7 @@ class NodeToControllerChannel:
             )
             return new(topics=[topic], timeout=timedelta(milliseconds=timeout_ms))
 
-        (answer,) = (await self.call(CREATE_TOPICS, build)).topics
+        (answer,) = (await self.call(ApiKey.CREATE_TOPICS, build)).topics
         if answer.error_code not in (ErrorCode.none, ErrorCode.topic_already_exists):
             raise KafkaError(answer.error_code, answer.error_message or "")
         image = await self._metadata.wait_for(lambda image: name in image.topics, CREATED_WITHIN_S)
@@ -87,7 +87,7 @@ class NodeToControllerChannel:
         """Allocate the next block for this registration of the broker.  Raises KafkaError,
         OSError."""
         answer = await self.call(
-            ALLOCATE_PRODUCER_IDS,
+            ApiKey.ALLOCATE_PRODUCER_IDS,
             lambda new: new(broker_id=self._id, broker_epoch=broker_epoch),
         )
         if answer.error_code is not ErrorCode.none:

@@ -1,7 +1,7 @@
 """Peer: one connection to another broker, with pipelined requests and agreed versions.
 
     peer = await Peer.connect("localhost", 9092, PeerOptions(client_id="k"))
-    new = versions.request(METADATA, peer.version(METADATA))
+    new = versions.request(ApiKey.METADATA, peer.version(ApiKey.METADATA))
     answer = await peer.call(new(topics=None))
 
 A connection opens with ApiVersions (KIP-35, KIP-511).  A broker responds in the order of the
@@ -27,11 +27,11 @@ from typing import Any, TypeAlias, cast
 from kserver import __version__
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.wire import codec, versions
+from kserver.wire.api_key import ApiKey
 from kserver.wire.codec import versions_of
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
-API_VERSIONS = 18
 
 # One read takes up to this size; smaller responses are cut out of it.
 READ_BYTES = 1 << 16
@@ -416,22 +416,24 @@ class Peer(asyncio.BufferedProtocol):
     async def _agree_on_versions(self) -> None:
         """Send ApiVersions in the newest version; a broker that does not know it responds in v0
         with those that it supports."""
-        version = versions_of(API_VERSIONS)[1]
+        version = versions_of(ApiKey.API_VERSIONS)[1]
         while True:
-            new = versions.request(API_VERSIONS, version)
+            new = versions.request(ApiKey.API_VERSIONS, version)
             request = new(client_software_name="k", client_software_version=__version__)
             correlation_id = self._next_correlation_id()
             frame = codec.write_request(request, correlation_id, self._options.client_id)
-            answer = await self._send(API_VERSIONS, correlation_id, (frame,))
+            answer = await self._send(ApiKey.API_VERSIONS, correlation_id, (frame,))
             if len(answer) < _ANSWER_HEAD.size:
                 raise ProtocolError(f"{self} sent a truncated ApiVersions response")
             code = _ANSWER_HEAD.unpack_from(answer)[1]
             unsupported = code == ErrorCode.unsupported_version
-            _, entity = codec.read_response(API_VERSIONS, 0 if unsupported else version, answer)
+            _, entity = codec.read_response(
+                ApiKey.API_VERSIONS, 0 if unsupported else version, answer
+            )
             offered = {k.api_key: (k.min_version, k.max_version) for k in entity.api_keys}
             if not unsupported:
                 break
-            lower = min(offered.get(API_VERSIONS, (0, 0))[1], version - 1)
+            lower = min(offered.get(ApiKey.API_VERSIONS, (0, 0))[1], version - 1)
             if lower < 0:
                 raise ProtocolError(f"{self} refuses ApiVersions in every version")
             version = lower

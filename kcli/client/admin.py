@@ -32,7 +32,7 @@ from kcli.client import (
     scram,
     topics,
 )
-from kcli.client.cluster import METADATA, Cluster, Node, To, node_of
+from kcli.client.cluster import Cluster, Node, To, node_of
 from kcli.client.config import AdminConfig
 from kcli.client.controller import of_controller
 from kcli.client.descriptions import (
@@ -63,6 +63,7 @@ from kserver.errors import ErrorCode, KafkaError
 from kserver.model import BrokerId, ElectionType, Offset, TopicPartition
 from kserver.peer import Peer
 from kserver.wire import versions
+from kserver.wire.api_key import ApiKey
 
 if TYPE_CHECKING:
     from kcli.client.features import FeatureAdmin
@@ -92,10 +93,6 @@ __all__ = [
 T = TypeVar("T")
 K = TypeVar("K")
 
-CREATE_TOPICS = 19
-DELETE_TOPICS = 20
-CREATE_PARTITIONS = 37
-DESCRIBE_CLUSTER = 60
 UNREGISTER_BROKER = 64
 
 # First versions of Metadata (KIP-516) and DeleteTopics with topic ids.
@@ -186,7 +183,7 @@ class Admin:
             peer = await self.cluster.peer()
             if topics.DESCRIBE_TOPIC_PARTITIONS in peer.versions:
                 return await topics.describe_in_pages(peer, wanted, page_size)
-            new = versions.request(METADATA, peer.version(METADATA))
+            new = versions.request(ApiKey.METADATA, peer.version(ApiKey.METADATA))
             asked = [new.topics(name=name) for name in wanted]
             answer = await peer.call(new(topics=asked, allow_auto_topic_creation=False))
             self.cluster.learn(answer, wanted, peer)
@@ -205,10 +202,10 @@ class Admin:
 
         async def attempt() -> dict[UUID | None, TopicDescription | KafkaError]:
             peer = await self.cluster.peer()
-            version = peer.version(METADATA)
+            version = peer.version(ApiKey.METADATA)
             if version < METADATA_BY_ID:
                 raise KafkaError(ErrorCode.unsupported_version, f"{peer} knows no topic ids")
-            new = versions.request(METADATA, version)
+            new = versions.request(ApiKey.METADATA, version)
             asked = [new.topics(topic_id=id, name=None) for id in wanted]
             answer = await peer.call(new(topics=asked, allow_auto_topic_creation=False))
             return {topic.topic_id: topics.description_or_error(topic) for topic in answer.topics}
@@ -225,7 +222,7 @@ class Admin:
         new_topics = {one.name: one for one in arguments.all_of(NewTopic, "topics", topics)}
 
         async def ask(peer: Peer, names: list[str]) -> dict[str, CreatedTopic | KafkaError]:
-            new = versions.request(CREATE_TOPICS, peer.version(CREATE_TOPICS))
+            new = versions.request(ApiKey.CREATE_TOPICS, peer.version(ApiKey.CREATE_TOPICS))
             answer = await peer.call(
                 new(
                     topics=[new_topic(new, new_topics[name]) for name in names],
@@ -239,7 +236,7 @@ class Admin:
 
     async def delete_topics(self, names: Iterable[str]) -> dict[str, KafkaError | None]:
         async def ask(peer: Peer, names: list[str]) -> dict[str, KafkaError | None]:
-            new = versions.request(DELETE_TOPICS, peer.version(DELETE_TOPICS))
+            new = versions.request(ApiKey.DELETE_TOPICS, peer.version(ApiKey.DELETE_TOPICS))
             answer = await peer.call(
                 new(
                     topics=[new.topics(name=name) for name in names],
@@ -255,10 +252,10 @@ class Admin:
         """Delete topics by id; the result is a KafkaError if the broker is older than topic ids."""
 
         async def ask(peer: Peer, ids: list[UUID]) -> dict[UUID, KafkaError | None]:
-            version = peer.version(DELETE_TOPICS)
+            version = peer.version(ApiKey.DELETE_TOPICS)
             if version < DELETE_BY_ID:
                 raise KafkaError(ErrorCode.unsupported_version, f"{peer} knows no topic ids")
-            new = versions.request(DELETE_TOPICS, version)
+            new = versions.request(ApiKey.DELETE_TOPICS, version)
             asked = [new.topics(name=None, topic_id=id) for id in ids]
             answer = await peer.call(new(topics=asked, timeout=self._timeout))
             return {topic.topic_id: refusal_of(topic) for topic in answer.responses}
@@ -269,7 +266,7 @@ class Admin:
         self, topics: Mapping[str, NewPartitions], *, validate_only: bool = False
     ) -> dict[str, KafkaError | None]:
         async def ask(peer: Peer, names: list[str]) -> dict[str, KafkaError | None]:
-            new = versions.request(CREATE_PARTITIONS, peer.version(CREATE_PARTITIONS))
+            new = versions.request(ApiKey.CREATE_PARTITIONS, peer.version(ApiKey.CREATE_PARTITIONS))
             answer = await peer.call(
                 new(
                     topics=[more_partitions(new, name, topics[name]) for name in names],
@@ -499,15 +496,15 @@ class Admin:
 
         async def attempt() -> ClusterDescription:
             peer = await self.cluster.peer()
-            if controllers and peer.version(DESCRIBE_CLUSTER) < DESCRIBE_CONTROLLERS:
+            if controllers and peer.version(ApiKey.DESCRIBE_CLUSTER) < DESCRIBE_CONTROLLERS:
                 raise KafkaError(ErrorCode.unsupported_version, f"{peer} describes brokers only")
-            if DESCRIBE_CLUSTER not in peer.versions:
+            if ApiKey.DESCRIBE_CLUSTER not in peer.versions:
                 await self.cluster.refresh(())
                 return ClusterDescription(
                     self.cluster.cluster_id, self.cluster.controller, self._known_nodes()
                 )
-            version = peer.version(DESCRIBE_CLUSTER)
-            new = versions.request(DESCRIBE_CLUSTER, version)
+            version = peer.version(ApiKey.DESCRIBE_CLUSTER)
+            new = versions.request(ApiKey.DESCRIBE_CLUSTER, version)
             asked = new(endpoint_type=1 + controllers, include_fenced_brokers=include_fenced)
             answer = await peer.call(asked)
             if answer.error_code != ErrorCode.none:

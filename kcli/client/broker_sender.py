@@ -21,7 +21,6 @@ from kcli.client.config import ProducerConfig
 from kcli.client.partition_queue import PartitionQueue, ProducerBatch, Rules
 from kcli.client.produce import (
     BY_TOPIC_ID,
-    PRODUCE,
     PartitionProduceData,
     Produced,
     read_answer,
@@ -32,6 +31,7 @@ from kcli.client.unencodable import unencodable
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.model import NO_PRODUCER_ID, BrokerId
 from kserver.peer import Peer
+from kserver.wire.api_key import ApiKey
 from kserver.wire.batch import EncodedRecords, batch_in_two
 from kserver.wire.compression import Compression
 
@@ -252,11 +252,11 @@ class BrokerSender:
         protocol, which those versions would not mean.
         """
         if self._rules.transactional and not self._rules.implicit:
-            return peer.version(PRODUCE, BEFORE_IMPLICIT[PRODUCE])
-        version = peer.version(PRODUCE)
+            return peer.version(ApiKey.PRODUCE, BEFORE_IMPLICIT[ApiKey.PRODUCE])
+        version = peer.version(ApiKey.PRODUCE)
         names = {batch.queue.partition.topic for batch in batches}
         if version >= BY_TOPIC_ID and None in map(self._topic_id, names):
-            return peer.version(PRODUCE, BY_TOPIC_ID - 1)
+            return peer.version(ApiKey.PRODUCE, BY_TOPIC_ID - 1)
         return version
 
     def _topic_id(self, name: str) -> UUID | None:
@@ -277,11 +277,11 @@ class BrokerSender:
         try:
             if self._acks == 0:
                 # Without a response, a batch counts as delivered once the socket took it.
-                peer.post(PRODUCE, version, body)
+                peer.post(ApiKey.PRODUCE, version, body)
                 for batch in asked.values():
                     self._events.settle(batch, _UNACKED)
                 return
-            answer = peer.send(PRODUCE, version, body)
+            answer = peer.send(ApiKey.PRODUCE, version, body)
         except (OSError, ProtocolError) as error:
             self._lost(asked, error)
             return

@@ -32,11 +32,11 @@ from kserver.errors import ConfigError, ErrorCode, KafkaError, ProtocolError
 from kserver.model import BrokerId, LeaderEpoch, TopicPartition
 from kserver.peer import Peer, PeerOptions
 from kserver.wire import versions
+from kserver.wire.api_key import ApiKey
 
 T = TypeVar("T")
 Address: TypeAlias = tuple[str, int]
 
-METADATA = 3
 # Decoded, a response takes some ten times its size; librdkafka's receive.message.max.bytes is the
 # same.
 MOST_ANSWER_BYTES = 100_000_000
@@ -387,8 +387,8 @@ class Cluster:
         that do not exist, if auto.create.topics.enable is set.
         """
         peer = await self.peer()
-        version = peer.version(METADATA)
-        new = versions.request(METADATA, version)
+        version = peer.version(ApiKey.METADATA)
+        new = versions.request(ApiKey.METADATA, version)
         answer = await peer.call(
             new(
                 topics=None if names is None else [new.topics(name=name) for name in names],

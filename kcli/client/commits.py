@@ -16,13 +16,13 @@ from kcli.client.errors import CommitFailed, RebalanceInProgress
 from kcli.client.group_coordinator import GroupCoordinator
 from kcli.client.group_descriptions import CommittedOffset
 from kcli.client.group_metadata import GroupMetadata
-from kcli.client.member import OFFSET_COMMIT, ClassicMemberCore, Generation, MemberAction
+from kcli.client.member import ClassicMemberCore, Generation, MemberAction
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import TopicPartition
+from kserver.wire.api_key import ApiKey
 
 T = TypeVar("T")
 
-OFFSET_FETCH = 9
 # Later versions have topic ids instead of names.
 BY_NAME = 9
 # First version of OffsetFetch with several groups (KIP-709) and the member's identity (KIP-848).
@@ -66,7 +66,7 @@ class NoMember:
         return GroupMetadata(self._group_id)
 
     def judge(self, code: ErrorCode, asked: GroupMetadata) -> MemberAction:
-        return ClassicMemberCore().answered(OFFSET_COMMIT, code, Generation())
+        return ClassicMemberCore().answered(ApiKey.OFFSET_COMMIT, code, Generation())
 
 
 class Commits:
@@ -121,7 +121,7 @@ class Commits:
                 topics=[new.topics(name=name, partitions=of) for name, of in topics.items()],
             )
 
-        answer = await self._coordinator.call(OFFSET_COMMIT, build, at_most=BY_NAME)
+        answer = await self._coordinator.call(ApiKey.OFFSET_COMMIT, build, at_most=BY_NAME)
         for topic in answer.topics:
             for p in topic.partitions:
                 if p.error_code != ErrorCode.none:
@@ -177,7 +177,7 @@ class Commits:
             )
             return new(groups=[group], require_stable=True)
 
-        answer = await self._coordinator.call(OFFSET_FETCH, build, at_most=BY_NAME)
+        answer = await self._coordinator.call(ApiKey.OFFSET_FETCH, build, at_most=BY_NAME)
         group = answer.groups[0] if hasattr(answer, "groups") else answer
         self._check(getattr(group, "error_code", ErrorCode.none), f"group {asked.group_id}")
         found: dict[TopicPartition, CommittedOffset | None] = dict.fromkeys(partitions)

@@ -28,11 +28,7 @@ from kserver.errors import ErrorCode, KafkaError
 from kserver.model import BrokerId
 from kserver.peer import Peer
 from kserver.wire import versions
-
-DESCRIBE_CONFIGS = 32
-ALTER_CONFIGS = 33
-INCREMENTAL_ALTER_CONFIGS = 44
-LIST_CONFIG_RESOURCES = 74
+from kserver.wire.api_key import ApiKey
 
 # Before, ListConfigResources was ListClientMetricsResources (KIP-1142).
 ALL_RESOURCES = 1
@@ -61,7 +57,7 @@ def by_target(resources: Iterable[ConfigResource]) -> dict[BrokerId | To, list[C
 async def describe(
     peer: Peer, resources: Sequence[ConfigResource], query: Query
 ) -> dict[ConfigResource, list[ConfigEntry] | KafkaError]:
-    new = versions.request(DESCRIBE_CONFIGS, peer.version(DESCRIBE_CONFIGS))
+    new = versions.request(ApiKey.DESCRIBE_CONFIGS, peer.version(ApiKey.DESCRIBE_CONFIGS))
     keys = None if query.keys is None else list(query.keys)
     answer = await peer.call(
         new(
@@ -87,7 +83,9 @@ async def alter_incrementally(
     *,
     validate_only: bool,
 ) -> dict[ConfigResource, KafkaError | None]:
-    new = versions.request(INCREMENTAL_ALTER_CONFIGS, peer.version(INCREMENTAL_ALTER_CONFIGS))
+    new = versions.request(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS, peer.version(ApiKey.INCREMENTAL_ALTER_CONFIGS)
+    )
     configs = new.resources.configs
     answer = await peer.call(
         new(
@@ -114,7 +112,7 @@ async def alter(
     *,
     validate_only: bool,
 ) -> dict[ConfigResource, KafkaError | None]:
-    new = versions.request(ALTER_CONFIGS, peer.version(ALTER_CONFIGS))
+    new = versions.request(ApiKey.ALTER_CONFIGS, peer.version(ApiKey.ALTER_CONFIGS))
     answer = await peer.call(
         new(
             resources=[
@@ -135,8 +133,8 @@ async def alter(
 
 async def list_resources(peer: Peer, types: Sequence[ResourceType]) -> list[ConfigResource]:
     """Return the existing resources. Raises KafkaError if the broker cannot list these types."""
-    version = peer.version(LIST_CONFIG_RESOURCES)
-    new = versions.request(LIST_CONFIG_RESOURCES, version)
+    version = peer.version(ApiKey.LIST_CONFIG_RESOURCES)
+    new = versions.request(ApiKey.LIST_CONFIG_RESOURCES, version)
     if version < ALL_RESOURCES and list(types) != [ResourceType.CLIENT_METRICS]:
         text = f"{peer} lists no resources but client metrics"
         raise KafkaError(ErrorCode.unsupported_version, text)

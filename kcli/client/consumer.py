@@ -39,12 +39,13 @@ from kcli.client.group_metadata import GroupMetadata
 from kcli.client.interceptors import ConsumerInterceptor, consumed
 from kcli.client.listener import RebalanceListener
 from kcli.client.named import named
-from kcli.client.offsets import EARLIEST, LATEST, ListedOffset
+from kcli.client.offsets import ListedOffset
 from kcli.client.serialization import DESERIALIZERS, Deserializer, as_it_is
 from kcli.client.subscription import Assigned, SubscriptionState
 from kserver.errors import ConfigError, ErrorCode, KafkaError, ProtocolError
 from kserver.model import LeaderEpoch, Offset, TopicPartition
 from kserver.wire.batch import Record, TimestampType
+from kserver.wire.special_offsets import EARLIEST, LATEST
 
 if TYPE_CHECKING:
     from kcli.client.assignors import Assignor, Counts, Members, Plan
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
     from kcli.client.group import ConsumerCoordinator
 
 __all__ = ["Consumer", "ConsumerInterceptor", "ConsumerRecord", "FetchedBatch", "Record"]
-
 
 EXCLUSIVE = "Subscription to topics, partitions and pattern are mutually exclusive"
 NO_GROUP = (

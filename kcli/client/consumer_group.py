@@ -22,7 +22,6 @@ from kcli.client.commits import LEFT_BEHIND
 from kcli.client.config import ConsumerConfig
 from kcli.client.consumer_member import (
     COMMIT_MEANINGS,
-    CONSUMER_GROUP_HEARTBEAT,
     NOT_SUPPORTED,
     ConsumerMember,
     ConsumerMemberState,
@@ -37,6 +36,7 @@ from kcli.client.member import MemberAction
 from kcli.client.membership import LEAVE_WITHIN_S, Owner, Settling
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.model import TopicPartition
+from kserver.wire.api_key import ApiKey
 
 # First version of ConsumerGroupHeartbeat with regular expressions.
 WITH_REGEX = 1
@@ -262,10 +262,10 @@ class ConsumerMembership:
         return interval.total_seconds()
 
     async def _call(self, said: dict[str, Any]) -> Any:
-        if not await self._coordinator.knows(CONSUMER_GROUP_HEARTBEAT):
+        if not await self._coordinator.knows(ApiKey.CONSUMER_GROUP_HEARTBEAT):
             raise KafkaError(ErrorCode.unsupported_version, NOT_SUPPORTED)
         if said.get("regex") and not await self._coordinator.knows(
-            CONSUMER_GROUP_HEARTBEAT, WITH_REGEX
+            ApiKey.CONSUMER_GROUP_HEARTBEAT, WITH_REGEX
         ):
             raise KafkaError(ErrorCode.unsupported_version, REGEX_NOT_SUPPORTED)
 
@@ -286,7 +286,7 @@ class ConsumerMembership:
                 topic_partitions=None if owned is None else _by_topic(new, owned),
             )
 
-        return await self._coordinator.call(CONSUMER_GROUP_HEARTBEAT, build)
+        return await self._coordinator.call(ApiKey.CONSUMER_GROUP_HEARTBEAT, build)
 
     # Leaving
 

@@ -27,8 +27,6 @@ from uuid import UUID
 from kcli.client.member import MemberAction
 from kserver.errors import ErrorCode, KafkaError
 
-CONSUMER_GROUP_HEARTBEAT = 68
-
 NOT_SUPPORTED = (
     "The cluster does not support the new CONSUMER group protocol. Set group.protocol=classic on "
     "the consumer configs to revert to the CLASSIC protocol until the cluster is upgraded."

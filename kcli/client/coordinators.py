@@ -17,10 +17,10 @@ from kcli.client.offsets import left_out
 from kserver.errors import ErrorCode, KafkaError
 from kserver.peer import Peer
 from kserver.wire import versions
+from kserver.wire.api_key import ApiKey
 
 T = TypeVar("T")
 
-FIND_COORDINATOR = 10
 # First version of FindCoordinator with several keys.
 MANY_COORDINATORS = 4
 
@@ -36,8 +36,8 @@ async def find(
     if not keys:
         return {}
     peer = await cluster.peer()
-    version = peer.version(FIND_COORDINATOR)
-    new = versions.request(FIND_COORDINATOR, version)
+    version = peer.version(ApiKey.FIND_COORDINATOR)
+    new = versions.request(ApiKey.FIND_COORDINATOR, version)
     if version >= MANY_COORDINATORS:
         answer = await peer.call(new(key_type=kind, coordinator_keys=list(keys)))
         found = {one.key: _coordinator(one) for one in answer.coordinators}

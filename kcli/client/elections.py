@@ -14,8 +14,7 @@ from kcli.client.offsets import left_out
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import ElectionType, TopicPartition
 from kserver.wire import versions
-
-ELECT_LEADERS = 43
+from kserver.wire.api_key import ApiKey
 
 # First version with unclean elections, and with one error for the whole response (KIP-460).
 FIRST_WITH_TYPES = 1
@@ -39,10 +38,10 @@ async def elect(
 
     async def attempt() -> None:
         peer = await cluster.peer(To.CONTROLLER)
-        version = peer.version(ELECT_LEADERS)
+        version = peer.version(ApiKey.ELECT_LEADERS)
         if version < FIRST_WITH_TYPES and election is not ElectionType.PREFERRED:
             raise KafkaError(ErrorCode.unsupported_version, f"{peer} elects preferred leaders only")
-        new = versions.request(ELECT_LEADERS, version)
+        new = versions.request(ApiKey.ELECT_LEADERS, version)
         by_topic: dict[str, list[int]] = defaultdict(list)
         for topic, number in wanted or ():
             if (topic, number) not in done:

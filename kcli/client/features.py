@@ -18,9 +18,8 @@ from kcli.client.offsets import left_out
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import BrokerId
 from kserver.wire import versions
+from kserver.wire.api_key import ApiKey
 
-API_VERSIONS = 18
-UPDATE_FEATURES = 57
 # First version of UpdateFeatures with upgrade types and validate_only.
 KINDS = 1
 # First version with one outcome for all updates.
@@ -60,7 +59,7 @@ class FeatureAdmin:
     async def describe(self, broker: BrokerId | None = None) -> FeatureMetadata:
         async def attempt() -> FeatureMetadata:
             peer = await self._cluster.peer(To.ANY if broker is None else broker)
-            new = versions.request(API_VERSIONS, peer.version(API_VERSIONS))
+            new = versions.request(ApiKey.API_VERSIONS, peer.version(ApiKey.API_VERSIONS))
             answer = await peer.call(new(client_software_name="k", client_software_version="1"))
             if answer.error_code != ErrorCode.none:
                 raise KafkaError(answer.error_code)
@@ -84,12 +83,12 @@ class FeatureAdmin:
         async def attempt() -> dict[str, KafkaError | None]:
             whom = To.ANY if self._config.bootstrap_controllers else To.CONTROLLER
             peer = await self._cluster.peer(whom)
-            version = peer.version(UPDATE_FEATURES)
+            version = peer.version(ApiKey.UPDATE_FEATURES)
             if validate_only and version < KINDS:
                 raise KafkaError(
                     ErrorCode.unsupported_version, f"{peer} cannot try an update of features"
                 )
-            new = versions.request(UPDATE_FEATURES, version)
+            new = versions.request(ApiKey.UPDATE_FEATURES, version)
             answer = await peer.call(
                 new(
                     timeout=timeout,

@@ -31,14 +31,13 @@ from kcli.client.config import ConsumerConfig
 from kcli.client.errors import ClientError, LogTruncated, NoOffset
 from kcli.client.fetch_session import FetchPosition, FetchSessionHandler, SessionRequest
 from kcli.client.group_descriptions import CommittedOffset
-from kcli.client.offsets import ISOLATIONS, LATEST, READ_COMMITTED, ListedOffset, list_offsets
+from kcli.client.offsets import ISOLATIONS, READ_COMMITTED, ListedOffset, list_offsets
 from kcli.client.subscription import Assigned, SubscriptionState
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.model import BrokerId, OffsetAndEpoch, TopicPartition
 from kserver.wire import versions
-
-FETCH = 1
-OFFSET_FOR_LEADER_EPOCH = 23
+from kserver.wire.api_key import ApiKey
+from kserver.wire.special_offsets import LATEST
 
 # First version of Fetch with topic ids instead of names (KIP-516).
 FETCH_BY_TOPIC_ID = 13
@@ -283,7 +282,9 @@ class Fetcher:
 
     async def _check_at(self, leader: BrokerId, states: list[Assigned]) -> bool:
         peer = await self._cluster.peer(leader)
-        new = versions.request(OFFSET_FOR_LEADER_EPOCH, peer.version(OFFSET_FOR_LEADER_EPOCH))
+        new = versions.request(
+            ApiKey.OFFSET_FOR_LEADER_EPOCH, peer.version(ApiKey.OFFSET_FOR_LEADER_EPOCH)
+        )
         topics: dict[str, list[Any]] = defaultdict(list)
         asked: dict[TopicPartition, tuple[Assigned, int, int]] = {}
         for state in states:
@@ -411,9 +412,9 @@ class Fetcher:
         peer = await self._cluster.peer(source.node)
         by_name = any(w.topic_id is None for w in wanted.values())
         at_most = FETCH_BY_TOPIC_ID - 1 if by_name else 1 << 15
-        version = peer.version(FETCH, at_most)
+        version = peer.version(ApiKey.FETCH, at_most)
         request = source.session.build(wanted)
-        new = versions.request(FETCH, version)
+        new = versions.request(ApiKey.FETCH, version)
         answer = await peer.call(self._request(new, request))
         code = getattr(answer, "error_code", ErrorCode.none)
         if code in _SESSION_LOST:

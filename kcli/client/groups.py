@@ -44,17 +44,10 @@ from kserver.errors import ErrorCode, KafkaError
 from kserver.model import BrokerId, Offset, TopicPartition
 from kserver.peer import Peer
 from kserver.wire import versions
+from kserver.wire.api_key import ApiKey
 
 T = TypeVar("T")
 
-OFFSET_COMMIT = 8
-OFFSET_FETCH = 9
-LEAVE_GROUP = 13
-DESCRIBE_GROUPS = 15
-LIST_GROUPS = 16
-DELETE_GROUPS = 42
-OFFSET_DELETE = 47
-CONSUMER_GROUP_DESCRIBE = 69
 
 # First versions of ListGroups with states (KIP-518) and types (KIP-848).
 BY_STATE = 4
@@ -126,9 +119,9 @@ class Groups:
             peer: Peer, coordinator: Node, names: list[str]
         ) -> dict[str, GroupDescription | KafkaError]:
             found: dict[str, GroupDescription | KafkaError] = {}
-            if CONSUMER_GROUP_DESCRIBE in peer.versions:
+            if ApiKey.CONSUMER_GROUP_DESCRIBE in peer.versions:
                 new = versions.request(
-                    CONSUMER_GROUP_DESCRIBE, peer.version(CONSUMER_GROUP_DESCRIBE)
+                    ApiKey.CONSUMER_GROUP_DESCRIBE, peer.version(ApiKey.CONSUMER_GROUP_DESCRIBE)
                 )
                 answer = await peer.call(new(group_ids=tuple(names)))
                 found = {
@@ -137,7 +130,7 @@ class Groups:
                     if group.error_code not in _NOT_BY_KIP_848
                 }
             if classic := tuple(name for name in names if name not in found):
-                new = versions.request(DESCRIBE_GROUPS, peer.version(DESCRIBE_GROUPS))
+                new = versions.request(ApiKey.DESCRIBE_GROUPS, peer.version(ApiKey.DESCRIBE_GROUPS))
                 answer = await peer.call(new(groups=classic))
                 for group in answer.groups:
                     found[group.group_id] = refusal_of(group) or _classic(group, coordinator)
@@ -175,7 +168,9 @@ class Groups:
         async def ask(
             peer: Peer, coordinator: Node, names: list[str]
         ) -> dict[str, dict[TopicPartition, KafkaError | None] | KafkaError]:
-            new = versions.request(OFFSET_COMMIT, peer.version(OFFSET_COMMIT, BY_NAME))
+            new = versions.request(
+                ApiKey.OFFSET_COMMIT, peer.version(ApiKey.OFFSET_COMMIT, BY_NAME)
+            )
             topics: dict[str, list[Any]] = defaultdict(list)
             for (topic, partition), committed in to_commit.items():
                 topics[topic].append(
@@ -204,7 +199,7 @@ class Groups:
         async def ask(
             peer: Peer, coordinator: Node, names: list[str]
         ) -> dict[str, KafkaError | None]:
-            new = versions.request(DELETE_GROUPS, peer.version(DELETE_GROUPS))
+            new = versions.request(ApiKey.DELETE_GROUPS, peer.version(ApiKey.DELETE_GROUPS))
             answer = await peer.call(new(groups_names=tuple(names)))
             return {one.group_id: refusal_of(one) for one in answer.results}
 
@@ -220,7 +215,7 @@ class Groups:
         async def ask(
             peer: Peer, coordinator: Node, names: list[str]
         ) -> dict[str, dict[TopicPartition, KafkaError | None] | KafkaError]:
-            new = versions.request(OFFSET_DELETE, peer.version(OFFSET_DELETE))
+            new = versions.request(ApiKey.OFFSET_DELETE, peer.version(ApiKey.OFFSET_DELETE))
             asked = [
                 new.topics(
                     name=topic,
@@ -259,8 +254,8 @@ class Groups:
         async def ask(
             peer: Peer, coordinator: Node, names: list[str]
         ) -> dict[str, dict[MemberToRemove, KafkaError | None] | KafkaError]:
-            version = peer.version(LEAVE_GROUP)
-            new = versions.request(LEAVE_GROUP, version)
+            version = peer.version(ApiKey.LEAVE_GROUP)
+            new = versions.request(ApiKey.LEAVE_GROUP, version)
             if version < MANY_MEMBERS:
                 return {group: await _removed_singly(peer, new, group, wanted)}
             asked = [
@@ -311,11 +306,11 @@ async def listings_at(
     refuses or is too old to filter, OSError if it does not respond.
     """
     peer = await cluster.peer(broker)
-    version = peer.version(LIST_GROUPS)
+    version = peer.version(ApiKey.LIST_GROUPS)
     if (states and version < BY_STATE) or (types and version < BY_TYPE):
         choice = "state" if version < BY_STATE else "type"
         raise KafkaError(ErrorCode.unsupported_version, f"{peer} cannot choose groups by {choice}")
-    new = versions.request(LIST_GROUPS, version)
+    new = versions.request(ApiKey.LIST_GROUPS, version)
     answer = await peer.call(new(states_filter=tuple(states), types_filter=tuple(types)))
     if answer.error_code != ErrorCode.none:
         raise KafkaError(answer.error_code)
@@ -343,8 +338,8 @@ async def _fetched(
     peer: Peer, wanted: Mapping[str, Partitions | None], require_stable: bool
 ) -> dict[str, dict[TopicPartition, CommittedOffset | KafkaError] | KafkaError]:
     """Fetch each group's committed offsets from its coordinator."""
-    version = peer.version(OFFSET_FETCH, BY_NAME)
-    new = versions.request(OFFSET_FETCH, version)
+    version = peer.version(ApiKey.OFFSET_FETCH, BY_NAME)
+    new = versions.request(ApiKey.OFFSET_FETCH, version)
     if version < ALL_PARTITIONS and None in wanted.values():
         raise KafkaError(
             ErrorCode.unsupported_version,

@@ -9,8 +9,7 @@ from kcli.client.cluster import Cluster
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.model import NO_PRODUCER_ID, ProducerId
 from kserver.wire import versions
-
-INIT_PRODUCER_ID = 22
+from kserver.wire.api_key import ApiKey
 
 # Without transactions there is no timeout; Java's clients send this value.
 _NO_TIMEOUT = datetime.timedelta(milliseconds=2**31 - 1)
@@ -27,7 +26,7 @@ async def fetch_producer_id(cluster: Cluster) -> tuple[ProducerId, int]:
     while True:
         try:
             peer = await cluster.peer()
-            new = versions.request(INIT_PRODUCER_ID, peer.version(INIT_PRODUCER_ID))
+            new = versions.request(ApiKey.INIT_PRODUCER_ID, peer.version(ApiKey.INIT_PRODUCER_ID))
             answer = await peer.call(
                 new(
                     transactional_id=None,

@@ -16,9 +16,7 @@ from kcli.client.offsets import left_out
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import BrokerId, TopicPartition
 from kserver.wire import versions
-
-ALTER_REPLICA_LOG_DIRS = 34
-DESCRIBE_LOG_DIRS = 35
+from kserver.wire.api_key import ApiKey
 
 
 async def describe(
@@ -42,7 +40,7 @@ async def describe_at(cluster: Cluster, broker: BrokerId) -> list[LogDirDescript
     OSError if it does not respond.
     """
     peer = await cluster.peer(broker)
-    new = versions.request(DESCRIBE_LOG_DIRS, peer.version(DESCRIBE_LOG_DIRS))
+    new = versions.request(ApiKey.DESCRIBE_LOG_DIRS, peer.version(ApiKey.DESCRIBE_LOG_DIRS))
     answer = await peer.call(new(topics=None))
     code = getattr(answer, "error_code", ErrorCode.none)
     if code != ErrorCode.none:
@@ -82,7 +80,9 @@ async def alter(
 
     async def ask() -> dict[TopicPartition, KafkaError | None]:
         peer = await cluster.peer(broker)
-        new = versions.request(ALTER_REPLICA_LOG_DIRS, peer.version(ALTER_REPLICA_LOG_DIRS))
+        new = versions.request(
+            ApiKey.ALTER_REPLICA_LOG_DIRS, peer.version(ApiKey.ALTER_REPLICA_LOG_DIRS)
+        )
         answer = await peer.call(
             new(
                 dirs=[

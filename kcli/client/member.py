@@ -22,12 +22,7 @@ from typing import NamedTuple
 
 from kcli.client.group_protocol import NO_GENERATION
 from kserver.errors import ErrorCode, KafkaError
-
-OFFSET_COMMIT = 8
-HEARTBEAT = 12
-JOIN_GROUP = 11
-SYNC_GROUP = 14
-LEAVE_GROUP = 13
+from kserver.wire.api_key import ApiKey
 
 
 class ClassicMemberState(enum.Enum):
@@ -77,10 +72,10 @@ _COORDINATOR = {
     ErrorCode.rebalance_in_progress: MemberAction.REJOIN,
 }
 MEANINGS: dict[int, dict[ErrorCode, MemberAction]] = {
-    JOIN_GROUP: _COORDINATOR | {ErrorCode.member_id_required: MemberAction.NEW_ID},
-    SYNC_GROUP: _COORDINATOR,
-    HEARTBEAT: _COORDINATOR,
-    OFFSET_COMMIT: _COORDINATOR
+    ApiKey.JOIN_GROUP: _COORDINATOR | {ErrorCode.member_id_required: MemberAction.NEW_ID},
+    ApiKey.SYNC_GROUP: _COORDINATOR,
+    ApiKey.HEARTBEAT: _COORDINATOR,
+    ApiKey.OFFSET_COMMIT: _COORDINATOR
     | {
         ErrorCode.request_timed_out: MemberAction.MOVED,
         ErrorCode.unknown_topic_or_partition: MemberAction.AGAIN,
@@ -159,7 +154,7 @@ class ClassicMemberCore:
             case MemberAction.STALE:
                 self.reset(f"encountered {code.name.upper()}", keep_id=True)
             case MemberAction.REJOIN if (
-                api_key != HEARTBEAT or self.state is ClassicMemberState.STABLE
+                api_key != ApiKey.HEARTBEAT or self.state is ClassicMemberState.STABLE
             ):
                 self.request_rejoin("group is already rebalancing")
         return means

@@ -37,19 +37,10 @@ from kcli.client.group_protocol import (
     write_assignment,
     write_subscription,
 )
-from kcli.client.member import (
-    HEARTBEAT,
-    JOIN_GROUP,
-    LEAVE_GROUP,
-    OFFSET_COMMIT,
-    SYNC_GROUP,
-    ClassicMemberCore,
-    ClassicMemberState,
-    Generation,
-    MemberAction,
-)
+from kcli.client.member import ClassicMemberCore, ClassicMemberState, Generation, MemberAction
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.model import TopicPartition
+from kserver.wire.api_key import ApiKey
 
 # First version of LeaveGroup with several members, static ones too (KIP-345).
 LEAVE_MANY = 3
@@ -175,7 +166,7 @@ class Membership:
 
     def judge(self, code: ErrorCode, asked: GroupMetadata) -> MemberAction:
         identity = Generation(asked.generation_id, asked.member_id)
-        means = self._member.answered(OFFSET_COMMIT, code, identity)
+        means = self._member.answered(ApiKey.OFFSET_COMMIT, code, identity)
         if means in (MemberAction.REJOIN, MemberAction.UNKNOWN, MemberAction.STALE):
             self._wake()
         return means
@@ -322,8 +313,8 @@ class Membership:
                 reason=reason,
             )
 
-        answer = await self._coordinator.call(JOIN_GROUP, build, line=Line.REBALANCE)
-        means = member.answered(JOIN_GROUP, answer.error_code, asked)
+        answer = await self._coordinator.call(ApiKey.JOIN_GROUP, build, line=Line.REBALANCE)
+        means = member.answered(ApiKey.JOIN_GROUP, answer.error_code, asked)
         if means is MemberAction.NEW_ID:
             member.given_id(answer.member_id)
         if means is not MemberAction.DONE:
@@ -375,8 +366,8 @@ class Membership:
                 assignments=[new.assignments(member_id=m, assignment=data) for m, data in plan],
             )
 
-        synced = await self._coordinator.call(SYNC_GROUP, build, line=Line.REBALANCE)
-        means = member.answered(SYNC_GROUP, synced.error_code, asked)
+        synced = await self._coordinator.call(ApiKey.SYNC_GROUP, build, line=Line.REBALANCE)
+        means = member.answered(ApiKey.SYNC_GROUP, synced.error_code, asked)
         if means is not MemberAction.DONE:
             return means, None
         if member.identity != asked or member.state is not ClassicMemberState.COMPLETING:
@@ -453,9 +444,9 @@ class Membership:
                 group_instance_id=member.instance_id,
             )
 
-        answer = await self._coordinator.call(HEARTBEAT, build)
+        answer = await self._coordinator.call(ApiKey.HEARTBEAT, build)
         self._heard_at = self._loop.time()
-        match member.answered(HEARTBEAT, answer.error_code, asked):
+        match member.answered(ApiKey.HEARTBEAT, answer.error_code, asked):
             case MemberAction.MOVED:
                 self._coordinator.lost(answer.error_code.name)
                 raise KafkaError(ErrorCode.coordinator_not_available)
@@ -492,7 +483,7 @@ class Membership:
 
         try:
             async with asyncio.timeout(LEAVE_WITHIN_S):
-                await self._coordinator.call(LEAVE_GROUP, build)
+                await self._coordinator.call(ApiKey.LEAVE_GROUP, build)
         except (OSError, KafkaError, ProtocolError) as error:
             _logger.info("leaving group %s: %s", self._coordinator.group_id, error)
 

@@ -17,17 +17,11 @@ from kcli.client.cluster import Cluster
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import BrokerId, LeaderEpoch, Offset, TopicPartition
 from kserver.wire import versions
+from kserver.wire.api_key import ApiKey
+from kserver.wire.special_offsets import EARLIEST_LOCAL, LATEST_TIERED, MAX_TIMESTAMP
 
 T = TypeVar("T")
 
-LIST_OFFSETS = 2
-DELETE_RECORDS = 21
-
-LATEST = -1
-EARLIEST = -2
-MAX_TIMESTAMP = -3
-EARLIEST_LOCAL = -4
-LATEST_TIERED = -5
 
 # First version of ListOffsets with each spec: KIP-734, KIP-405, KIP-1005.
 _SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
@@ -163,8 +157,8 @@ async def list_at(
     respond.
     """
     peer = await cluster.peer(leader)
-    version = peer.version(LIST_OFFSETS)
-    new = versions.request(LIST_OFFSETS, version)
+    version = peer.version(ApiKey.LIST_OFFSETS)
+    new = versions.request(ApiKey.LIST_OFFSETS, version)
     found: dict[TopicPartition, ListedOffset | KafkaError] = {}
     topics: dict[str, list[object]] = defaultdict(list)
     for partition, spec in specs.items():
@@ -205,7 +199,7 @@ async def _delete(
     cluster: Cluster, leader: BrokerId, offsets: Mapping[TopicPartition, Offset], timeout: timedelta
 ) -> dict[TopicPartition, Offset | KafkaError]:
     peer = await cluster.peer(leader)
-    new = versions.request(DELETE_RECORDS, peer.version(DELETE_RECORDS))
+    new = versions.request(ApiKey.DELETE_RECORDS, peer.version(ApiKey.DELETE_RECORDS))
     topics: dict[str, list[object]] = defaultdict(list)
     for (topic, partition), offset in offsets.items():
         topics[topic].append(new.topics.partitions(partition_index=partition, offset=offset))

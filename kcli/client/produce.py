@@ -17,8 +17,8 @@ from uuid import UUID
 from kserver.errors import ErrorCode, ProtocolError
 from kserver.model import Offset
 from kserver.wire import codec, varint
+from kserver.wire.api_key import ApiKey
 
-PRODUCE = 0
 FIRST_FLEXIBLE = 9
 BY_TOPIC_ID = 13
 
@@ -176,7 +176,7 @@ def _read_length(frame: memoryview, at: int, flexible: bool) -> tuple[int, int]:
 
 
 def _read_any(version: int, frame: memoryview) -> ProduceAnswer:
-    _, answer = codec.read_response(PRODUCE, version, frame)
+    _, answer = codec.read_response(ApiKey.PRODUCE, version, frame)
     produced: dict[tuple[str | UUID, int], Produced] = {}
     for topic in answer.responses:
         asked = topic.topic_id if version >= BY_TOPIC_ID else topic.name

@@ -6,8 +6,7 @@ from kserver.errors import ErrorCode, KafkaError
 from kserver.model import BrokerId
 from kserver.peer import Peer
 from kserver.wire import versions
-
-DESCRIBE_QUORUM = 55
+from kserver.wire.api_key import ApiKey
 
 _TOPIC = "__cluster_metadata"
 
@@ -17,7 +16,7 @@ async def leader(peer: Peer) -> BrokerId | None:
 
     Metadata names any broker instead, because clients are not to connect to a controller.
     """
-    new = versions.request(DESCRIBE_QUORUM, peer.version(DESCRIBE_QUORUM))
+    new = versions.request(ApiKey.DESCRIBE_QUORUM, peer.version(ApiKey.DESCRIBE_QUORUM))
     partitions = [new.topics.partitions(partition_index=0)]
     answer = await peer.call(new(topics=[new.topics(topic_name=_TOPIC, partitions=partitions)]))
     if answer.error_code != ErrorCode.none:

@@ -15,11 +15,9 @@ from kserver.errors import ErrorCode, KafkaError
 from kserver.model import QuotaEntity
 from kserver.peer import Peer
 from kserver.wire import versions
+from kserver.wire.api_key import ApiKey
 
 __all__ = ["Match", "QuotaComponent", "QuotaEntity"]
-
-DESCRIBE_CLIENT_QUOTAS = 48
-ALTER_CLIENT_QUOTAS = 49
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 
@@ -45,7 +43,9 @@ async def describe(
     peer: Peer, components: Iterable[QuotaComponent], *, strict: bool
 ) -> dict[QuotaEntity, dict[str, float]]:
     """Return quotas by entity. Raises KafkaError if the broker refuses the filter."""
-    new = versions.request(DESCRIBE_CLIENT_QUOTAS, peer.version(DESCRIBE_CLIENT_QUOTAS))
+    new = versions.request(
+        ApiKey.DESCRIBE_CLIENT_QUOTAS, peer.version(ApiKey.DESCRIBE_CLIENT_QUOTAS)
+    )
     asked = [
         new.components(entity_type=one.type, match_type=one.match, match=one.name)
         for one in components
@@ -96,7 +96,7 @@ async def alter(
     *,
     validate_only: bool,
 ) -> dict[QuotaEntity, KafkaError | None]:
-    new = versions.request(ALTER_CLIENT_QUOTAS, peer.version(ALTER_CLIENT_QUOTAS))
+    new = versions.request(ApiKey.ALTER_CLIENT_QUOTAS, peer.version(ApiKey.ALTER_CLIENT_QUOTAS))
     entry = new.entries
     answer = await peer.call(
         new(

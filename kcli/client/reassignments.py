@@ -17,9 +17,8 @@ from kserver.errors import ErrorCode, KafkaError
 from kserver.model import BrokerId, TopicPartition
 from kserver.peer import Peer
 from kserver.wire import versions
+from kserver.wire.api_key import ApiKey
 
-ALTER_PARTITION_REASSIGNMENTS = 45
-LIST_PARTITION_REASSIGNMENTS = 46
 # First version of AlterPartitionReassignments that can refuse a change of the replication factor
 # (KIP-860).
 KEEP_REPLICATION_FACTOR = 1
@@ -32,10 +31,10 @@ async def listed(
     them.
     """
     peer = await cluster.peer(To.CONTROLLER)
-    if LIST_PARTITION_REASSIGNMENTS not in peer.versions:
+    if ApiKey.LIST_PARTITION_REASSIGNMENTS not in peer.versions:
         return {}
-    version = peer.version(LIST_PARTITION_REASSIGNMENTS)
-    new = versions.request(LIST_PARTITION_REASSIGNMENTS, version)
+    version = peer.version(ApiKey.LIST_PARTITION_REASSIGNMENTS)
+    new = versions.request(ApiKey.LIST_PARTITION_REASSIGNMENTS, version)
     asked = None
     if partitions is not None:
         asked = [
@@ -65,11 +64,11 @@ class Change(NamedTuple):
         self, peer: Peer, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, KafkaError | None]:
         """Request the change of these partitions; an error of the whole request is that of each."""
-        version = peer.version(ALTER_PARTITION_REASSIGNMENTS)
+        version = peer.version(ApiKey.ALTER_PARTITION_REASSIGNMENTS)
         if version < KEEP_REPLICATION_FACTOR and not self.allow_replication_factor_change:
             text = f"{peer} cannot enforce an unchanged replication factor"
             return dict.fromkeys(partitions, KafkaError(ErrorCode.unsupported_version, text))
-        new = versions.request(ALTER_PARTITION_REASSIGNMENTS, version)
+        new = versions.request(ApiKey.ALTER_PARTITION_REASSIGNMENTS, version)
         answer = await peer.call(
             new(
                 topics=[

@@ -17,8 +17,8 @@ from kcli.client.offsets import READ_UNCOMMITTED, of_leaders
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import BrokerId, Offset, TopicPartition
 from kserver.wire import versions
+from kserver.wire.api_key import ApiKey
 
-FETCH = 1
 # Last version of Fetch with topic names instead of ids.
 BY_NAME = 12
 # Most batches are smaller. A larger one is returned only if it is the first of the response.
@@ -62,7 +62,7 @@ async def _fetch(
 ) -> dict[TopicPartition, int | KafkaError | None]:
     """Return the times of the partitions for which the broker returned records or an error."""
     peer = await cluster.peer(leader)
-    new = versions.request(FETCH, peer.version(FETCH, BY_NAME))
+    new = versions.request(ApiKey.FETCH, peer.version(ApiKey.FETCH, BY_NAME))
     topics: dict[str, list[Any]] = defaultdict(list)
     for (name, number), offset in offsets.items():
         topics[name].append(

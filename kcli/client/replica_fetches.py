@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from kcli.client.cluster import Cluster
-from kcli.client.fetcher import FETCH, FETCH_BY_TOPIC_ID
+from kcli.client.fetcher import FETCH_BY_TOPIC_ID
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import BrokerId, Offset, TopicPartition
 from kserver.wire import versions
+from kserver.wire.api_key import ApiKey
 
 DEBUGGING_CONSUMER = -2
 # Before, only the leader responds (KIP-392).
@@ -57,10 +58,10 @@ async def fetch_replicas(
     # A request has either ids or names, so with one id missing it has names.
     ids = {name: cluster.topics[name].id for name in {p.topic for p in offsets}}
     by_name = any(id is None for id in ids.values())
-    version = peer.version(FETCH, FETCH_BY_TOPIC_ID - 1 if by_name else 1 << 15)
+    version = peer.version(ApiKey.FETCH, FETCH_BY_TOPIC_ID - 1 if by_name else 1 << 15)
     if version < FIRST_OF_REPLICAS:
         raise KafkaError(ErrorCode.unsupported_version, f"{peer} answers for what it leads only")
-    new = versions.request(FETCH, version)
+    new = versions.request(ApiKey.FETCH, version)
     topics: dict[str, list[Any]] = defaultdict(list)
     for (name, number), offset in offsets.items():
         topics[name].append(

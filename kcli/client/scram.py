@@ -15,9 +15,7 @@ from kcli.client.errors import ClientError
 from kserver.errors import ErrorCode, KafkaError
 from kserver.peer import Peer
 from kserver.wire import versions
-
-DESCRIBE_USER_SCRAM_CREDENTIALS = 50
-ALTER_USER_SCRAM_CREDENTIALS = 51
+from kserver.wire.api_key import ApiKey
 
 SALT_BYTES = 32
 DEFAULT_ITERATIONS = MIN_ITERATIONS = 4096
@@ -51,7 +49,7 @@ async def describe(
     out.
     """
     new = versions.request(
-        DESCRIBE_USER_SCRAM_CREDENTIALS, peer.version(DESCRIBE_USER_SCRAM_CREDENTIALS)
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, peer.version(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS)
     )
     answer = await peer.call(new(users=[new.users(name=user) for user in users] or None))
     if answer.error_code != ErrorCode.none:
@@ -113,7 +111,9 @@ async def alter(
     import hashlib
     import secrets
 
-    new = versions.request(ALTER_USER_SCRAM_CREDENTIALS, peer.version(ALTER_USER_SCRAM_CREDENTIALS))
+    new = versions.request(
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS, peer.version(ApiKey.ALTER_USER_SCRAM_CREDENTIALS)
+    )
     upsertions = []
     for one in credentials:
         salt = secrets.token_bytes(SALT_BYTES)

@@ -17,8 +17,7 @@ from kcli.client.descriptions import (
 from kserver.errors import ErrorCode, KafkaError
 from kserver.peer import Peer
 from kserver.wire import versions
-
-DESCRIBE_TOPIC_PARTITIONS = 75
+from kserver.wire.api_key import ApiKey
 
 
 async def describe_in_pages(
@@ -27,7 +26,9 @@ async def describe_in_pages(
     """Describe topics in pages (KIP-966): a topic may continue on the next page, from the
     cursor.
     """
-    new = versions.request(DESCRIBE_TOPIC_PARTITIONS, peer.version(DESCRIBE_TOPIC_PARTITIONS))
+    new = versions.request(
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS, peer.version(ApiKey.DESCRIBE_TOPIC_PARTITIONS)
+    )
     found: dict[str, TopicDescription | KafkaError] = {}
     rest, cursor = sorted(names), None
     while rest:

@@ -36,12 +36,7 @@ from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.model import BrokerId, Offset, ProducerId, TopicPartition
 from kserver.peer import Peer
 from kserver.wire import varint, versions
-
-INIT_PRODUCER_ID = 22
-WRITE_TXN_MARKERS = 27
-DESCRIBE_PRODUCERS = 61
-DESCRIBE_TRANSACTIONS = 65
-LIST_TRANSACTIONS = 66
+from kserver.wire.api_key import ApiKey
 
 # First versions of ListTransactions with a duration (KIP-994) and with a pattern (KIP-1152).
 BY_DURATION = 1
@@ -162,13 +157,13 @@ class TransactionAdmin:
         self, broker: BrokerId, wanted: Mapping[str, Any], least: int
     ) -> list[TransactionListing]:
         peer = await self._cluster.peer(broker)
-        version = peer.version(LIST_TRANSACTIONS)
+        version = peer.version(ApiKey.LIST_TRANSACTIONS)
         if version < least:
             what = "pattern" if least == BY_PATTERN else "duration"
             raise KafkaError(
                 ErrorCode.unsupported_version, f"{peer} cannot choose transactions by {what}"
             )
-        answer = await peer.call(versions.request(LIST_TRANSACTIONS, version)(**wanted))
+        answer = await peer.call(versions.request(ApiKey.LIST_TRANSACTIONS, version)(**wanted))
         if answer.error_code != ErrorCode.none:
             raise KafkaError(answer.error_code)
         return [
@@ -184,8 +179,8 @@ class TransactionAdmin:
         async def ask(
             peer: Peer, coordinator: Node, names: list[str]
         ) -> dict[str, TransactionDescription | KafkaError]:
-            peer.version(DESCRIBE_TRANSACTIONS, 0)
-            frame = await peer.send(DESCRIBE_TRANSACTIONS, 0, [_asked(names)])
+            peer.version(ApiKey.DESCRIBE_TRANSACTIONS, 0)
+            frame = await peer.send(ApiKey.DESCRIBE_TRANSACTIONS, 0, [_asked(names)])
             return _descriptions(frame, coordinator.id)
 
         names = list(dict.fromkeys(arguments.names("transactional_ids", transactional_ids)))
@@ -219,7 +214,7 @@ class TransactionAdmin:
         self, broker: BrokerId, wanted: Mapping[TopicPartition, object]
     ) -> dict[TopicPartition, list[ProducerState] | KafkaError]:
         peer = await self._cluster.peer(broker)
-        new = versions.request(DESCRIBE_PRODUCERS, peer.version(DESCRIBE_PRODUCERS))
+        new = versions.request(ApiKey.DESCRIBE_PRODUCERS, peer.version(ApiKey.DESCRIBE_PRODUCERS))
         topics: dict[str, list[int]] = defaultdict(list)
         for topic, partition in wanted:
             topics[topic].append(partition)
@@ -249,7 +244,7 @@ class TransactionAdmin:
             leader: BrokerId, wanted: Mapping[TopicPartition, int]
         ) -> dict[TopicPartition, KafkaError | None]:
             peer = await self._cluster.peer(leader)
-            new = versions.request(WRITE_TXN_MARKERS, peer.version(WRITE_TXN_MARKERS))
+            new = versions.request(ApiKey.WRITE_TXN_MARKERS, peer.version(ApiKey.WRITE_TXN_MARKERS))
             (topic, partition), *_ = wanted
             marker = new.markers(
                 producer_id=transaction.producer_id,
@@ -281,7 +276,7 @@ class TransactionAdmin:
         async def ask(
             peer: Peer, coordinator: Node, names: list[str]
         ) -> dict[str, ProducerIdentity | KafkaError]:
-            new = versions.request(INIT_PRODUCER_ID, peer.version(INIT_PRODUCER_ID))
+            new = versions.request(ApiKey.INIT_PRODUCER_ID, peer.version(ApiKey.INIT_PRODUCER_ID))
             told: dict[str, ProducerIdentity | KafkaError] = {}
             for name in names:
                 answer = await peer.call(

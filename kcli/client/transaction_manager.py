@@ -28,15 +28,9 @@ from kcli.client.group_descriptions import CommittedOffset
 from kcli.client.group_metadata import GroupMetadata
 from kcli.client.partition_queue import PartitionQueue, Rules
 from kcli.client.transactions import (
-    ADD_OFFSETS_TO_TXN,
-    ADD_PARTITIONS_TO_TXN,
     BEFORE_IMPLICIT,
     BUMPING,
-    END_TXN,
-    FIND_COORDINATOR,
-    INIT_PRODUCER_ID,
     LAST_OF_CLIENTS,
-    TXN_OFFSET_COMMIT,
     HandedOver,
     TransactionAction,
     TransactionManagerState,
@@ -48,6 +42,7 @@ from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.model import NO_PRODUCER_ID, BrokerId, ProducerId, TopicPartition
 from kserver.peer import ANY_VERSION, Peer
 from kserver.wire import versions
+from kserver.wire.api_key import ApiKey
 from kserver.wire.codec import api_name
 
 TRANSACTION_VERSION = "transaction.version"
@@ -265,7 +260,7 @@ class TransactionManager:
         timeout = datetime.timedelta(milliseconds=self._config.transaction_timeout_ms)
         rules = self._rules
         answer = await self._ask(
-            INIT_PRODUCER_ID,
+            ApiKey.INIT_PRODUCER_ID,
             lambda new: new(
                 transactional_id=self.core.transactional_id,
                 transaction_timeout=timeout,
@@ -295,7 +290,7 @@ class TransactionManager:
         core = self.core
         if core.started:
             answer = await self._ask(
-                END_TXN,
+                ApiKey.END_TXN,
                 lambda new: new(
                     transactional_id=core.transactional_id,
                     producer_id=self._rules.producer_id,
@@ -342,7 +337,7 @@ class TransactionManager:
         # If it is implicit, the commit itself adds the group to the transaction.
         if not core.implicit:
             await self._ask(
-                ADD_OFFSETS_TO_TXN,
+                ApiKey.ADD_OFFSETS_TO_TXN,
                 lambda new: new(group_id=group.group_id, **self._identity()),
                 lambda answer: [answer.error_code],
             )
@@ -380,7 +375,7 @@ class TransactionManager:
                     offsets.pop(partition, None)
             return [code for _, code in told]
 
-        await self._ask(TXN_OFFSET_COMMIT, commit, codes, group=group.group_id)
+        await self._ask(ApiKey.TXN_OFFSET_COMMIT, commit, codes, group=group.group_id)
 
     async def _keep_adding(self) -> None:
         """Add partitions at the coordinator before their first record is sent."""
@@ -420,7 +415,7 @@ class TransactionManager:
                 for p in topic.results_by_partition
             ]
 
-        await self._ask(ADD_PARTITIONS_TO_TXN, add, codes)
+        await self._ask(ApiKey.ADD_PARTITIONS_TO_TXN, add, codes)
         self.core.started = True
         for queue in queues:
             queue.held = False
@@ -462,7 +457,7 @@ class TransactionManager:
                 _logger.debug("%s was not answered: %s", api_name(api), error)
                 lost, means = True, TransactionAction.MOVED
             except KafkaError as error:
-                code, means = error.code, meaning(FIND_COORDINATOR, error.code)
+                code, means = error.code, meaning(ApiKey.FIND_COORDINATOR, error.code)
             if means is TransactionAction.DONE:
                 return answer
             if means is TransactionAction.MOVED:
@@ -496,7 +491,7 @@ class TransactionManager:
 
     def _limit(self, api: int) -> int:
         """Return the newest version to use."""
-        if api == ADD_PARTITIONS_TO_TXN:
+        if api == ApiKey.ADD_PARTITIONS_TO_TXN:
             return LAST_OF_CLIENTS
         return ANY_VERSION if self.core.implicit else BEFORE_IMPLICIT.get(api, ANY_VERSION)
 
@@ -520,13 +515,15 @@ class TransactionManager:
             self._coordinators[key] = found.id
         peer = await self._cluster.peer(self._coordinators[key])
         if group is None:
-            self.core.can_bump = peer.versions.get(INIT_PRODUCER_ID, (0, 0))[1] >= BUMPING
+            self.core.can_bump = peer.versions.get(ApiKey.INIT_PRODUCER_ID, (0, 0))[1] >= BUMPING
             self._features = (peer.features.get(TRANSACTION_VERSION, 0), peer.features_epoch)
         return peer
 
 
 # Requests that are pointless once the transaction cannot be committed any more.
-_OF_OPEN = frozenset({ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, TXN_OFFSET_COMMIT})
+_OF_OPEN = frozenset(
+    {ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.TXN_OFFSET_COMMIT}
+)
 
 
 def _no_new_epoch() -> KafkaError:

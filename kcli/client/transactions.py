@@ -39,19 +39,13 @@ from kcli.client.errors import (
 )
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import ProducerId
-
-FIND_COORDINATOR = 10
-INIT_PRODUCER_ID = 22
-ADD_PARTITIONS_TO_TXN = 24
-ADD_OFFSETS_TO_TXN = 25
-END_TXN = 26
-TXN_OFFSET_COMMIT = 28
+from kserver.wire.api_key import ApiKey
 
 # The first transaction.version whose brokers add a partition when it is produced to.
 IMPLICIT = 2
 # The newest versions of these that do not imply transaction.version 2; AddPartitionsToTxn's later
 # ones are for brokers.
-BEFORE_IMPLICIT = {0: 11, END_TXN: 4, TXN_OFFSET_COMMIT: 4}
+BEFORE_IMPLICIT = {0: 11, ApiKey.END_TXN: 4, ApiKey.TXN_OFFSET_COMMIT: 4}
 LAST_OF_CLIENTS = 3
 # First version of InitProducerId with a former id and epoch (KIP-360).
 BUMPING = 3
@@ -124,28 +118,28 @@ _COORDINATOR = {
 _OF_TRANSACTION = _COORDINATOR | {ErrorCode.unknown_producer_id: TransactionAction.BUMP}
 
 MEANINGS: dict[int, dict[ErrorCode, TransactionAction]] = {
-    FIND_COORDINATOR: {
+    ApiKey.FIND_COORDINATOR: {
         ErrorCode.none: TransactionAction.DONE,
         # Metadata does not have the broker yet.
         ErrorCode.broker_not_available: TransactionAction.MOVED,
         ErrorCode.group_authorization_failed: TransactionAction.ABORT,
         ErrorCode.transaction_abortable: TransactionAction.ABORT,
     },
-    INIT_PRODUCER_ID: _COORDINATOR
+    ApiKey.INIT_PRODUCER_ID: _COORDINATOR
     | {
         ErrorCode.transactional_id_authorization_failed: TransactionAction.ABORT,
         ErrorCode.cluster_authorization_failed: TransactionAction.ABORT,
     },
-    ADD_PARTITIONS_TO_TXN: _OF_TRANSACTION
+    ApiKey.ADD_PARTITIONS_TO_TXN: _OF_TRANSACTION
     | {
         ErrorCode.transactional_id_authorization_failed: TransactionAction.FATAL,
         ErrorCode.invalid_txn_state: TransactionAction.FATAL,
         ErrorCode.invalid_producer_id_mapping: TransactionAction.FATAL,
     },
-    ADD_OFFSETS_TO_TXN: _OF_TRANSACTION
+    ApiKey.ADD_OFFSETS_TO_TXN: _OF_TRANSACTION
     | {ErrorCode.group_authorization_failed: TransactionAction.ABORT},
-    END_TXN: _OF_TRANSACTION,
-    TXN_OFFSET_COMMIT: _COORDINATOR
+    ApiKey.END_TXN: _OF_TRANSACTION,
+    ApiKey.TXN_OFFSET_COMMIT: _COORDINATOR
     | {
         ErrorCode.request_timed_out: TransactionAction.MOVED,
         ErrorCode.group_authorization_failed: TransactionAction.ABORT,
@@ -176,7 +170,9 @@ def meaning(api: int, code: ErrorCode) -> TransactionAction:
         return found
     if code.retriable:
         return TransactionAction.AGAIN
-    return TransactionAction.ABORT if api == ADD_PARTITIONS_TO_TXN else TransactionAction.FATAL
+    return (
+        TransactionAction.ABORT if api == ApiKey.ADD_PARTITIONS_TO_TXN else TransactionAction.FATAL
+    )
 
 
 def decisive(api: int, codes: Iterable[ErrorCode]) -> ErrorCode:

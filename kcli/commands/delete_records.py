@@ -20,6 +20,7 @@ from kcli.running import CLUSTER, admin_config, confirm, reason, run
 from kcli.statuses import DONE, FAILED
 from kserver.errors import KafkaError
 from kserver.model import Offset, TopicPartition
+from kserver.wire.special_offsets import EARLIEST, LATEST
 
 if TYPE_CHECKING:
     from kcli.client.admin import Admin
@@ -144,7 +145,6 @@ async def _steps(
     admin: Admin, offsets: Mapping[TopicPartition, Offset]
 ) -> tuple[list[str], dict[TopicPartition, KafkaError]]:
     """Return the steps of a deletion, and the errors it would have."""
-    from kcli.client.offsets import EARLIEST, LATEST
     from kserver.errors import ErrorCode
 
     starts = await admin.list_offsets(dict.fromkeys(offsets, EARLIEST))

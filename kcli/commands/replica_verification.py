@@ -37,13 +37,14 @@ from kcli.running import CLUSTER, admin_config, granted, reason, run
 from kcli.statuses import DONE, FAILED, FOUND
 from kserver.errors import KafkaError, ProtocolError
 from kserver.model import BrokerId, Offset, TopicPartition
+from kserver.wire.special_offsets import LATEST
 
 if TYPE_CHECKING:
     from kcli.client.admin import Admin
     from kcli.client.replica_fetches import ReplicaFetch
 
 CLIENT_ID = "replica-verification"
-FETCH_BYTES, MAX_WAIT_MS, REPORT_EVERY_MS, LATEST = 1 << 20, 1000, 30_000, -1
+FETCH_BYTES, MAX_WAIT_MS, REPORT_EVERY_MS = 1 << 20, 1000, 30_000
 LEAST_ROUND_S = 0.01
 """Minimum time of a round, if --max-wait-ms is lower."""
 ANSWER_MS = 30_000

@@ -16,11 +16,12 @@ from kcli.client.descriptions import (
     TopicDescription,
 )
 from kcli.client.errors import ClientError
-from kcli.client.offsets import LATEST, MAX_TIMESTAMP, READ_COMMITTED
+from kcli.client.offsets import READ_COMMITTED
 from kcli.reach import Silent, unreachable, versions_at
 from kcli.running import reason
 from kserver.errors import KafkaError, ProtocolError
 from kserver.model import BrokerId, Offset, TopicPartition
+from kserver.wire.special_offsets import LATEST, MAX_TIMESTAMP
 
 if TYPE_CHECKING:
     from kcli.client.admin import Admin

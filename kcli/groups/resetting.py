@@ -18,11 +18,11 @@ from kcli.running import granted, raise_first
 from kcli.statuses import DONE, FAILED
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import Offset, TopicPartition
+from kserver.wire.special_offsets import EARLIEST, LATEST
 
 if TYPE_CHECKING:
     from kcli.client.admin import Admin
 
-LATEST, EARLIEST = -1, -2
 SCENARIOS = (
     "to-offset",
     "shift-by",

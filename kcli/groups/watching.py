@@ -21,18 +21,17 @@ from kcli.output import answer, is_redrawable, visible
 from kcli.rows.listing import Rows
 from kserver.errors import KafkaError
 from kserver.model import Offset, TopicPartition
+from kserver.wire.special_offsets import EARLIEST
 
 if TYPE_CHECKING:
     from kcli.client.admin import Admin
 
-EARLIEST = -2
 EVERY_S = 1.0
 """Seconds between samples with --until-lag, without --watch."""
 ROOM_LINES = 3
 """Lines that a table leaves to its headings and the shell."""
 
 Show: TypeAlias = Callable[[Sequence[SeenLag]], None]
-
 
 Names: TypeAlias = Callable[[], Awaitable[Sequence[str]]]
 

@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable
 from kserver.errors import KafkaError, ProtocolError
 from kserver.peer import Peer, PeerOptions
 from kserver.wire import versions
+from kserver.wire.api_key import ApiKey
 
-METADATA = 3
 ANSWER_MS = 1000
 
 
@@ -32,7 +32,7 @@ async def _told_at(address: str) -> tuple[set[int], int]:
     except (OSError, ProtocolError):
         return set(), -1
     try:
-        new = versions.request(METADATA, peer.version(METADATA))
+        new = versions.request(ApiKey.METADATA, peer.version(ApiKey.METADATA))
         answer = await peer.call(new(topics=()))
     except (OSError, ProtocolError, KafkaError):
         return set(), -1

@@ -21,8 +21,8 @@ from kcli.client.blocking import Blocking
 from kcli.client.cluster import Cluster
 from kcli.client.config import ConsumerConfig
 from kcli.client.fetch_session import FINAL_EPOCH
-from kcli.client.fetcher import FETCH, FETCH_BY_TOPIC_ID
-from kcli.client.offsets import EARLIEST, ISOLATIONS, READ_COMMITTED, list_offsets
+from kcli.client.fetcher import FETCH_BY_TOPIC_ID
+from kcli.client.offsets import ISOLATIONS, READ_COMMITTED, list_offsets
 from kcli.spark.decoding import AbortedRange, arrow_batches, visible
 from kcli.spark.logs import GONE_AFTER_S
 from kcli.spark.options import ReadOptions
@@ -31,7 +31,9 @@ from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.model import Offset
 from kserver.peer import ANY_VERSION
 from kserver.wire import versions
+from kserver.wire.api_key import ApiKey
 from kserver.wire.batch import RecordBatch, batches
+from kserver.wire.special_offsets import EARLIEST
 
 FETCH_BYTES = 4 << 20
 """Bytes of one fetch unless kafka.max.partition.fetch.bytes is set."""
@@ -217,8 +219,10 @@ class RangeFetch:
         """Fetch from the leader and return the partition's response."""
         name, number = self._wanted.partition
         peer = await self._cluster.peer(leader)
-        version = peer.version(FETCH, FETCH_BY_TOPIC_ID - 1 if topic_id is None else ANY_VERSION)
-        new = versions.request(FETCH, version)
+        version = peer.version(
+            ApiKey.FETCH, FETCH_BY_TOPIC_ID - 1 if topic_id is None else ANY_VERSION
+        )
+        new = versions.request(ApiKey.FETCH, version)
         one = new.topics.partitions(
             partition=number,
             current_leader_epoch=leader_epoch,

@@ -20,8 +20,6 @@ from kcli.client.cluster import Cluster
 from kcli.client.config import ConsumerConfig
 from kcli.client.offsets import ISOLATIONS, list_offsets
 from kcli.spark.options import (
-    EARLIEST,
-    LATEST,
     Assign,
     ByOffset,
     Everywhere,
@@ -36,6 +34,7 @@ from kcli.spark.patterns import matching
 from kcli.spark.planning import bounded
 from kserver.errors import ConfigError, ErrorCode, KafkaError
 from kserver.model import TopicPartition
+from kserver.wire.special_offsets import EARLIEST, LATEST
 
 GONE_AFTER_S = 5.0
 """Seconds for which a topic has to be reported as unknown before it counts as deleted: a broker

@@ -28,10 +28,7 @@ from kcli.spark.option_docs import NAMES
 from kcli.spark.value_options import ValueOptions, value_options
 from kserver.errors import ConfigError
 from kserver.model import Offset, TopicPartition
-
-LATEST = -1
-EARLIEST = -2
-"""Special offsets, in JSON and in ListOffsets."""
+from kserver.wire.special_offsets import EARLIEST, LATEST
 
 Offsets: TypeAlias = dict[TopicPartition, Offset]
 

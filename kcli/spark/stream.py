@@ -39,10 +39,11 @@ from kcli.spark.checkpoint_ids import (
     recreated,
 )
 from kcli.spark.logs import Ids, Logs
-from kcli.spark.options import EARLIEST, LATEST, Offsets, ReadOptions, checkpoint_of, offsets_of
+from kcli.spark.options import Offsets, ReadOptions, checkpoint_of, offsets_of
 from kcli.spark.planning import DataLost, KafkaOffsetRange, changed, limited
 from kcli.spark.value_columns import ValueColumns
 from kserver.model import TopicPartition
+from kserver.wire.special_offsets import EARLIEST, LATEST
 
 _logger = logging.getLogger(__name__)
 

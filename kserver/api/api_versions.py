@@ -27,14 +27,14 @@ from kserver.controller.features import SUPPORTED
 from kserver.errors import ErrorCode
 from kserver.metadata import Features
 from kserver.network.conversation import Answer
+from kserver.wire.api_key import ApiKey
 from kserver.wire.codec import RequestHeader, read_request, write_response
 from kserver.wire.versions import reply_to
 
 KEY, VERSIONS = 18, range(0, 5)
 
 FIRST_WITH_MINIMUM_0 = 4
-PRODUCE = 0
-LISTED_FROM = {PRODUCE: 0}
+LISTED_FROM = {ApiKey.PRODUCE: 0}
 """First listed version of APIs that list versions which are not served."""
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")

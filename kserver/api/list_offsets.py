@@ -31,12 +31,18 @@ from typing import Any
 from kserver.api.context import Context, is_broker
 from kserver.errors import ErrorCode, KafkaError, StorageError
 from kserver.model import NO_EPOCH, NO_TIMESTAMP, LeaderEpoch, Offset
+from kserver.wire.special_offsets import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    EARLIEST_PENDING_UPLOAD,
+    LATEST,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
+)
 from kserver.wire.versions import reply_to
 
 KEY, VERSIONS = 2, range(1, 12)
 
-LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
-EARLIEST_PENDING_UPLOAD = -6
 SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 READ_COMMITTED = 1
 FIRST_WITH_OFFSET_NOT_AVAILABLE = 5

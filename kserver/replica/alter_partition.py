@@ -29,10 +29,10 @@ from kserver.node_to_controller import NodeToControllerChannel
 from kserver.replica.isr import UNKNOWN_EPOCH, IsrProposal, Leader
 from kserver.replica.partition import Partition
 from kserver.wire import versions
+from kserver.wire.api_key import ApiKey
 
 log = logging.getLogger(__name__)
 
-ALTER_PARTITION = 56
 RETRY_S = 0.1
 REFUSED = frozenset({ErrorCode.ineligible_replica, ErrorCode.operation_not_attempted})
 
@@ -92,7 +92,7 @@ class AlterPartitionManager:
     async def _send(self, proposed: list[_Proposed]) -> None:
         try:
             request = partial(self._request, proposed)
-            answer = await self._to_controller.call(ALTER_PARTITION, request)
+            answer = await self._to_controller.call(ApiKey.ALTER_PARTITION, request)
             if answer.error_code is not ErrorCode.none:
                 raise KafkaError(answer.error_code)
             decided = {

@@ -44,17 +44,17 @@ from kserver.replica.partition import Partition
 from kserver.replica.throttle import ReplicationQuota, is_listed
 from kserver.replica.truncation import truncation_offset
 from kserver.wire import versions
+from kserver.wire.api_key import ApiKey
+from kserver.wire.special_offsets import EARLIEST, LATEST
 from kserver.world.clock import Clock
 from kserver.world.running import RunningParts
 
 log = logging.getLogger(__name__)
 
-FETCH, LIST_OFFSETS = 1, 2
 WARN_AGAIN_S = 60.0
 LOST_S = 1.0
 """How long a broken connection suggests that the leader is down; a failover takes less time.  After
 that, the leader may as well be up, and unreachable only from here."""
-EARLIEST, LATEST = -2, -1
 ADDRESS_TIMEOUT_S = 1.0
 _LOOK_ALL_S = 1.0
 """Interval for including partitions without new records: retention may have moved their log
@@ -245,7 +245,7 @@ class ReplicaFetcher:
         )
         try:
             peer = await self._connected()
-            version = peer.version(FETCH, fetch_bytes.LAST_VERSION)
+            version = peer.version(ApiKey.FETCH, fetch_bytes.LAST_VERSION)
             if version < fetch_bytes.FIRST_VERSION:
                 raise ProtocolError("it does not support topic ids in Fetch; upgrade it")
             # Connecting takes time, in which the logs may have moved.
@@ -254,7 +254,7 @@ class ReplicaFetcher:
             body = fetch_bytes.write_request(
                 version, around.broker_id, around.broker_epoch(), limits, session.request()
             )
-            frame = await peer.send(FETCH, version, (body,))
+            frame = await peer.send(ApiKey.FETCH, version, (body,))
             answer = fetch_bytes.read_answer(frame)
             self._lost_s = None
             self.requests += 1
@@ -470,7 +470,7 @@ class ReplicaFetcher:
     async def _offset(
         self, partition: Partition, epoch: LeaderEpoch, timestamp: int, peer: Peer
     ) -> int:
-        new = versions.request(LIST_OFFSETS, peer.version(LIST_OFFSETS, at_most=7))
+        new = versions.request(ApiKey.LIST_OFFSETS, peer.version(ApiKey.LIST_OFFSETS, at_most=7))
         key = partition.topic_partition
         wanted = new.topics.partitions(
             partition_index=key.partition, current_leader_epoch=epoch, timestamp=timestamp

@@ -51,13 +51,13 @@ from kserver.txn.requests import MarkersWritten
 from kserver.txn.shard import WriteMarkers
 from kserver.txn.transaction import EPOCH_BUMPS, ProducerIdAndEpoch
 from kserver.txn.verification import Verification
+from kserver.wire.api_key import ApiKey
 from kserver.wire.batch import encode_batch, end_transaction_marker
 from kserver.wire.versions import request
 from kserver.world.clock import Clock
 
 log = logging.getLogger(__name__)
 
-WRITE_TXN_MARKERS = 27
 RETRY_S = 0.1
 """Delay before the marker of a partition is retried, in seconds."""
 UNKNOWN_S = 600.0
@@ -322,7 +322,7 @@ class MarkerSender:
             return
         try:
             peer = await self._peers.to(broker)
-            answer = await peer.call(_request(peer.version(WRITE_TXN_MARKERS), wanted))
+            answer = await peer.call(_request(peer.version(ApiKey.WRITE_TXN_MARKERS), wanted))
         except NotTriedAgain:
             self._send_later(wanted)
             return
@@ -346,7 +346,7 @@ class MarkerSender:
 
 
 def _request(version: int, markers: Collection[Outgoing]) -> Any:
-    new = request(WRITE_TXN_MARKERS, version)
+    new = request(ApiKey.WRITE_TXN_MARKERS, version)
     by_errand: dict[Errand, dict[str, list[int]]] = {}
     for errand, key in markers:
         by_errand.setdefault(errand, {}).setdefault(key.topic, []).append(key.partition)

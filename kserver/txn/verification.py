@@ -43,6 +43,7 @@ from kserver.model import NO_BROKER, TRANSACTION_STATE, BrokerId, ProducerId, To
 from kserver.peers import NotTriedAgain, Outbox, Peers
 from kserver.txn.requests import AddPartitions, VerifyPartitions
 from kserver.txn.transaction import EPOCH_BUMPS, ProducerIdAndEpoch
+from kserver.wire.api_key import ApiKey
 from kserver.wire.versions import request
 
 log = logging.getLogger(__name__)
@@ -50,7 +51,6 @@ log = logging.getLogger(__name__)
 Refused: TypeAlias = Mapping[TopicPartition, KafkaError]
 Codes: TypeAlias = Mapping[TopicPartition, ErrorCode]
 
-ADD_PARTITIONS_TO_TXN = 24
 FIRST_FROM_BROKERS = 4
 MOST_AT_ONCE = 1000
 """Maximum number of transactions in one request."""
@@ -240,7 +240,7 @@ class Verification:
         self, broker: BrokerId, questions: Sequence[Question]
     ) -> Mapping[str, Codes]:
         peer = await self._peers.to(broker)
-        version = peer.version(ADD_PARTITIONS_TO_TXN)
+        version = peer.version(ApiKey.ADD_PARTITIONS_TO_TXN)
         if version < FIRST_FROM_BROKERS:
             return {
                 one.transactional_id: one.all(ErrorCode.none) for one in questions if not one.adds
@@ -296,7 +296,7 @@ class _Awaited:
 
 
 def _request(version: int, questions: Sequence[Question]) -> Any:
-    new = request(ADD_PARTITIONS_TO_TXN, version)
+    new = request(ApiKey.ADD_PARTITIONS_TO_TXN, version)
     transactions = []
     for transactional_id, producer, partitions, adds in questions:
         topics: dict[str, list[int]] = {}

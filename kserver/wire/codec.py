@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from kserver.errors import ProtocolError  # before kio, as kserver.errors controls its first import
 from kserver.wire import varint
+from kserver.wire.api_key import ApiKey
 from kserver.wire.guard import guard
 
 # isort: split
@@ -25,7 +26,7 @@ from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
 
-API_VERSIONS = 18
+API_VERSIONS = int(ApiKey.API_VERSIONS)
 MAX_HEADER_TAGS = 1000
 
 # First flexible version of each key that has both kinds; test_codec checks it against kio's

@@ -29,13 +29,9 @@ from uuid import UUID
 
 from kserver.errors import ErrorCode, ProtocolError
 from kserver.model import NO_EPOCH, BrokerId, LeaderEpoch
+from kserver.wire.api_key import ApiKey
 from kserver.wire.codec import is_flexible
 from kserver.wire.schema import Schema, Values, schemas
-
-LEADER_AND_ISR = 4
-STOP_REPLICA = 5
-UPDATE_METADATA = 6
-CONTROLLED_SHUTDOWN = 7
 
 NO_BROKER_EPOCH = -1
 FULL = 2
@@ -246,7 +242,7 @@ class LeaderAndIsrLiveLeader:
 
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsrRequest(ControlMessage):
-    api_key = LEADER_AND_ISR
+    api_key = ApiKey.LEADER_AND_ISR
     controller_id: BrokerId
     controller_epoch: int
     topic_states: tuple[LeaderAndIsrTopicState, ...] = ()
@@ -289,7 +285,7 @@ class LeaderAndIsrTopicError:
 
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsrResponse(ControlMessage):
-    api_key = LEADER_AND_ISR
+    api_key = ApiKey.LEADER_AND_ISR
     error_code: ErrorCode
     topics: tuple[LeaderAndIsrTopicError, ...] = ()
 
@@ -323,7 +319,7 @@ class StopReplicaTopicState:
 class StopReplicaRequest(ControlMessage):
     """Below version 3, either all partitions are deleted or none."""
 
-    api_key = STOP_REPLICA
+    api_key = ApiKey.STOP_REPLICA
     controller_id: BrokerId
     controller_epoch: int
     topic_states: tuple[StopReplicaTopicState, ...] = ()
@@ -369,7 +365,7 @@ class StopReplicaPartitionError:
 
 @dataclass(frozen=True, slots=True)
 class StopReplicaResponse(ControlMessage):
-    api_key = STOP_REPLICA
+    api_key = ApiKey.STOP_REPLICA
     error_code: ErrorCode
     partition_errors: tuple[StopReplicaPartitionError, ...] = ()
 
@@ -417,7 +413,7 @@ class UpdateMetadataBroker:
 class UpdateMetadataRequest(ControlMessage):
     """The named brokers replace all others; topics that are not named stay unchanged."""
 
-    api_key = UPDATE_METADATA
+    api_key = ApiKey.UPDATE_METADATA
     controller_id: BrokerId
     controller_epoch: int
     topic_states: tuple[UpdateMetadataTopicState, ...] = ()
@@ -454,7 +450,7 @@ class UpdateMetadataRequest(ControlMessage):
 
 @dataclass(frozen=True, slots=True)
 class UpdateMetadataResponse(ControlMessage):
-    api_key = UPDATE_METADATA
+    api_key = ApiKey.UPDATE_METADATA
     error_code: ErrorCode
 
 
@@ -462,7 +458,7 @@ class UpdateMetadataResponse(ControlMessage):
 class ControlledShutdownRequest(ControlMessage):
     """Version 0, of Kafka 0.8, has a header without a client id."""
 
-    api_key = CONTROLLED_SHUTDOWN
+    api_key = ApiKey.CONTROLLED_SHUTDOWN
     broker_id: BrokerId
     broker_epoch: int = NO_BROKER_EPOCH
 
@@ -475,7 +471,7 @@ class RemainingPartition:
 
 @dataclass(frozen=True, slots=True)
 class ControlledShutdownResponse(ControlMessage):
-    api_key = CONTROLLED_SHUTDOWN
+    api_key = ApiKey.CONTROLLED_SHUTDOWN
     error_code: ErrorCode
     remaining_partitions: tuple[RemainingPartition, ...] = ()
     """Partitions that the broker still leads, as no other replica can."""

@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from kserver.errors import ErrorCode
+from kserver.wire.api_key import ApiKey
+from kserver.wire.special_offsets import LATEST
 from tests.bench.load import batch
 from tests.bench.machine import BenchError
 from tests.bench.servers import (
@@ -36,9 +38,7 @@ from tests.bench.servers import (
 from tests.support import apache_kafka
 from tests.support.wire_client import WireClient, milliseconds
 
-PRODUCE, METADATA, CREATE_TOPICS, DESCRIBE_QUORUM = 0, 3, 19, 55
 ALL_IN_SYNC = -1
-LIST_OFFSETS, LATEST = 2, -1
 PATIENCE_S = 120
 ASK_AGAIN_S = 0.01
 ZOOKEEPER_TIMEOUT_S = 60
@@ -154,7 +154,7 @@ class Cluster:
         """Of one topic, as a broker that runs has it."""
         with WireClient(self.survivor().address) as client:
             return client.call(
-                METADATA, 4, topics=[{"name": topic}], allow_auto_topic_creation=False
+                ApiKey.METADATA, 4, topics=[{"name": topic}], allow_auto_topic_creation=False
             )
 
     def leaders(self, topic: str) -> Mapping[int, int]:
@@ -180,10 +180,10 @@ class Cluster:
         """What KRaft tells in metadata is any broker."""
         with WireClient(self.survivor().address) as client:
             if self.kind is not APACHE:
-                return int(client.call(METADATA, 4, topics=[]).controller_id)
+                return int(client.call(ApiKey.METADATA, 4, topics=[]).controller_id)
             partitions = [{"partition_index": 0}]
             asked = [{"topic_name": "__cluster_metadata", "partitions": partitions}]
-            (found,) = client.call(DESCRIBE_QUORUM, 0, topics=asked).topics
+            (found,) = client.call(ApiKey.DESCRIBE_QUORUM, 0, topics=asked).topics
         return int(found.partitions[0].leader_id)
 
     def until(self, holds: Callable[[], bool], what: str) -> None:
@@ -229,13 +229,16 @@ class Cluster:
 
         def made() -> bool:
             with WireClient(self.survivor().address, timeout_s=PATIENCE_S) as client:
-                controller = client.call(METADATA, 4, topics=[])
+                controller = client.call(ApiKey.METADATA, 4, topics=[])
                 at = {b.node_id: f"{b.host}:{b.port}" for b in controller.brokers}
             if len(at) < count or controller.controller_id not in at:
                 return False
             with WireClient(at[controller.controller_id], timeout_s=PATIENCE_S) as client:
                 (answer,) = client.call(
-                    CREATE_TOPICS, 5, topics=[{"name": name} | wanted], timeout=milliseconds(30_000)
+                    ApiKey.CREATE_TOPICS,
+                    5,
+                    topics=[{"name": name} | wanted],
+                    timeout=milliseconds(30_000),
                 ).topics
             return answer.error_code in (ErrorCode.none, ErrorCode.topic_already_exists)
 
@@ -258,7 +261,10 @@ class Cluster:
             asked = [{"partition_index": p, "timestamp": LATEST} for p in partitions]
             with WireClient(self.brokers[leader].address) as client:
                 (answer,) = client.call(
-                    LIST_OFFSETS, 2, replica_id=-1, topics=[{"name": topic, "partitions": asked}]
+                    ApiKey.LIST_OFFSETS,
+                    2,
+                    replica_id=-1,
+                    topics=[{"name": topic, "partitions": asked}],
                 ).topics
             if any(p.error_code is not ErrorCode.none for p in answer.partitions):
                 return False
@@ -272,7 +278,11 @@ class Cluster:
         def written() -> bool:
             with WireClient(self.brokers[self.leaders(topic)[0]].address) as client:
                 answer = client.call(
-                    PRODUCE, 7, acks=ALL_IN_SYNC, timeout=milliseconds(30_000), topic_data=asked
+                    ApiKey.PRODUCE,
+                    7,
+                    acks=ALL_IN_SYNC,
+                    timeout=milliseconds(30_000),
+                    topic_data=asked,
                 ).responses[0]
             return answer.partition_responses[0].error_code is ErrorCode.none
 
@@ -287,7 +297,9 @@ class Cluster:
                 "partitions": [{"partition_index": partition, "timestamp": LATEST}],
             }
             with WireClient(self.brokers[leader].address) as client:
-                (answer,) = client.call(LIST_OFFSETS, 2, replica_id=-1, topics=[asked]).topics
+                (answer,) = client.call(
+                    ApiKey.LIST_OFFSETS, 2, replica_id=-1, topics=[asked]
+                ).topics
             found += answer.partitions[0].offset
         return found
 

@@ -22,6 +22,8 @@ from pathlib import Path
 import kcli
 import kserver
 from kserver.errors import ErrorCode
+from kserver.wire.api_key import ApiKey
+from kserver.wire.special_offsets import LATEST
 from tests.bench import compiled
 from tests.bench.machine import BenchError, process_cpu_s, resident_mb
 from tests.support import apache_kafka
@@ -40,8 +42,6 @@ POLL_S = 0.001
 START_TIMEOUT_S = 120
 STOP_TIMEOUT_S = 60
 DELETE_TIMEOUT_S = 30
-LIST_OFFSETS, DELETE_TOPICS = 2, 20
-LATEST = -1
 API_VERSIONS_V0 = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 
 
@@ -230,7 +230,7 @@ class Server:
     def _delete(self, name: str) -> None:
         with WireClient(self.address) as client:
             (gone,) = client.call(
-                DELETE_TOPICS, 5, topic_names=[name], timeout=milliseconds(30_000)
+                ApiKey.DELETE_TOPICS, 5, topic_names=[name], timeout=milliseconds(30_000)
             ).responses
         if gone.error_code is not ErrorCode.none:
             raise BenchError(f"{self.kind.name} did not delete {name}: {gone.error_message}")
@@ -245,7 +245,7 @@ def end_offset(address: str, topic: str) -> int:
     """Of partition 0: how many messages a topic of one partition holds."""
     asked = {"name": topic, "partitions": [{"partition_index": 0, "timestamp": LATEST}]}
     with WireClient(address) as client:
-        (found,) = client.call(LIST_OFFSETS, 2, replica_id=-1, topics=[asked]).topics
+        (found,) = client.call(ApiKey.LIST_OFFSETS, 2, replica_id=-1, topics=[asked]).topics
     return int(found.partitions[0].offset)
 
 

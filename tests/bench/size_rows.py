@@ -17,7 +17,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from kserver.errors import ErrorCode
+from kserver.wire.api_key import ApiKey
 from kserver.wire.batch import batches, encode_batch
+from kserver.wire.special_offsets import EARLIEST, LATEST
 from tests.bench.figures import at_least_times, at_most, at_most_times
 from tests.bench.load import Outcome
 from tests.bench.machine import BenchError
@@ -26,9 +28,6 @@ from tests.bench.row import Row, Work
 from tests.bench.servers import API_VERSIONS_V0, Server, running
 from tests.support.wire_client import WireClient, milliseconds
 
-PRODUCE, FETCH, LIST_OFFSETS, CREATE_TOPICS = 0, 1, 2, 19
-INCREMENTAL_ALTER_CONFIGS = 44
-LATEST, EARLIEST = -1, -2
 ALL_REPLICAS = -1
 ONE_RECORD = encode_batch([(int(time.time() * 1000), None, b"v" * 200, ())])
 TOPIC = "many"
@@ -114,7 +113,7 @@ def client(broker: Server) -> WireClient:
 def create(wire: WireClient, partitions: int) -> None:
     topic = {"name": TOPIC, "num_partitions": partitions, "replication_factor": 1}
     (made,) = wire.call(
-        CREATE_TOPICS, 5, topics=[topic], timeout=milliseconds(PATIENCE_S * 1000)
+        ApiKey.CREATE_TOPICS, 5, topics=[topic], timeout=milliseconds(PATIENCE_S * 1000)
     ).topics
     if made.error_code is not ErrorCode.none:
         raise BenchError(f"the topic was not made: {made.error_code.name}")
@@ -132,7 +131,7 @@ def write_one_to_each(wire: WireClient, partitions: Sequence[int]) -> None:
     while left:
         data = [{"index": index, "records": ONE_RECORD} for index in left]
         (answer,) = wire.call(
-            PRODUCE,
+            ApiKey.PRODUCE,
             7,
             acks=ALL_REPLICAS,
             timeout=milliseconds(30_000),
@@ -149,7 +148,7 @@ def await_leaders(wire: WireClient, topic: str, partitions: Sequence[int]) -> No
     while left:
         asked = [{"partition_index": index, "timestamp": LATEST} for index in left]
         (answer,) = wire.call(
-            LIST_OFFSETS, 2, replica_id=-1, topics=[{"name": topic, "partitions": asked}]
+            ApiKey.LIST_OFFSETS, 2, replica_id=-1, topics=[{"name": topic, "partitions": asked}]
         ).topics
         left = [p.partition_index for p in answer.partitions if p.offset < 1]
         pause(left, ends, "is not back")
@@ -316,7 +315,7 @@ def read_slowly(broker: Server, topic: str, ends: float) -> None:
         while time.monotonic() < ends:
             wanted = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": SLOW_BYTES}
             (found,) = wire.call(
-                FETCH,
+                ApiKey.FETCH,
                 4,
                 replica_id=-1,
                 max_wait=milliseconds(500),
@@ -328,7 +327,10 @@ def read_slowly(broker: Server, topic: str, ends: float) -> None:
             if partition.error_code is ErrorCode.offset_out_of_range:
                 asked = [{"partition_index": 0, "timestamp": EARLIEST}]
                 (listed,) = wire.call(
-                    LIST_OFFSETS, 2, replica_id=-1, topics=[{"name": topic, "partitions": asked}]
+                    ApiKey.LIST_OFFSETS,
+                    2,
+                    replica_id=-1,
+                    topics=[{"name": topic, "partitions": asked}],
                 ).topics
                 offset = listed.partitions[0].offset
             else:
@@ -371,7 +373,11 @@ def fill_keyed(broker: Server, topic: str) -> None:
                 data = [{"index": 0, "records": part}]
                 topics = [{"name": topic, "partition_data": data}]
                 wire.call(
-                    PRODUCE, 7, acks=1, timeout=milliseconds(PATIENCE_S * 1000), topic_data=topics
+                    ApiKey.PRODUCE,
+                    7,
+                    acks=1,
+                    timeout=milliseconds(PATIENCE_S * 1000),
+                    topic_data=topics,
                 )
 
 
@@ -383,7 +389,7 @@ def begin_compaction(broker: Server, topic: str) -> None:
     resource = {"resource_type": 2, "resource_name": topic, "configs": configs}
     with client(broker) as wire:
         (changed,) = wire.call(
-            INCREMENTAL_ALTER_CONFIGS, 0, resources=[resource], validate_only=False
+            ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, resources=[resource], validate_only=False
         ).responses
     if changed.error_code is not ErrorCode.none:
         raise BenchError(f"the topic is not compacted: {changed.error_code.name}")

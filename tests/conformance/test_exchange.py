@@ -4,8 +4,8 @@ import shutil
 
 import pytest
 
+from kserver.wire.special_offsets import EARLIEST, LATEST
 from tests.conformance.conftest import SEGMENTS
-from tests.integration.clients.client import EARLIEST, LATEST
 from tests.support import brokers
 
 READER = "franz"

@@ -18,6 +18,7 @@ from kserver.cluster_config.configs import Change, Op, OpType
 from kserver.config.broker import BrokerConfig
 from kserver.controller.topics import CreatablePartitions, CreatableTopic
 from kserver.model import NO_BROKER, TopicPartition
+from kserver.wire.api_key import ApiKey
 from kserver.world import World
 from kserver.world.clock import WallClock
 from kserver.world.disk import OsDisk
@@ -31,8 +32,7 @@ APACHE = [sys.executable, str(Path(__file__).parents[1] / "support" / "apache_ka
 VERSION = "3.9.2"
 START_TIMEOUT_S = 120
 
-
-DESCRIBE_CONFIGS, TOPIC, BROKER = 32, 2, 4
+TOPIC, BROKER = 2, 4
 BROKER_KEYS = ((BROKER, "1", "max.connections"), (BROKER, "1", "message.max.bytes"))
 CHANGES = [
     Change(TOPIC, "ours", [Op("segment.ms", OpType.SET, "777777")]),
@@ -131,7 +131,7 @@ class History:
         with WireClient(apache) as client:
             for kind, name, key in ((TOPIC, "ours", "segment.ms"), *BROKER_KEYS):
                 asked = {"resource_type": kind, "resource_name": name, "configuration_keys": [key]}
-                (result,) = client.call(DESCRIBE_CONFIGS, 4, resources=[asked]).results
+                (result,) = client.call(ApiKey.DESCRIBE_CONFIGS, 4, resources=[asked]).results
                 (told,) = result.configs
                 self.in_force[key] = (told.value, told.config_source)
 

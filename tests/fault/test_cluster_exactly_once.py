@@ -10,6 +10,8 @@ from collections import Counter
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from kserver.wire.api_key import ApiKey
+from kserver.wire.special_offsets import LATEST
 from tests.integration.clients.transacting import Transactors, read_by_confluent
 from tests.support.process_cluster import GROUP, IDS, PATIENCE_S, TRANSACTION, Cluster, until
 
@@ -17,8 +19,7 @@ SOURCE, TARGET, PARTITIONS = "source", "target", 3
 AT_ONCE = 25
 """Records written to each partition before it is looked whether to go on."""
 SEED = 20261125
-LIST_OFFSETS, DESCRIBE_TRANSACTIONS = 2, 65
-LATEST, READ_UNCOMMITTED, READ_COMMITTED = -1, 0, 1
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 SETTINGS = {
     "group.min.session.timeout.ms": 1000,
     "transaction.state.log.min.isr": 2,
@@ -105,7 +106,7 @@ def is_open(cluster, leader, coordinator, transactional_id):
         asked = [{"partition_index": p, "timestamp": LATEST} for p in range(PARTITIONS)]
         answer = cluster.call(
             cluster.brokers[leader],
-            LIST_OFFSETS,
+            ApiKey.LIST_OFFSETS,
             5,
             replica_id=-1,
             isolation_level=isolation,
@@ -114,7 +115,9 @@ def is_open(cluster, leader, coordinator, transactional_id):
         return [p.offset for topic in answer.topics for p in topic.partitions]
 
     described = {"transactional_ids": [transactional_id]}
-    answer = cluster.call(cluster.brokers[coordinator], DESCRIBE_TRANSACTIONS, 0, **described)
+    answer = cluster.call(
+        cluster.brokers[coordinator], ApiKey.DESCRIBE_TRANSACTIONS, 0, **described
+    )
     (told,) = answer.transaction_states
     return told.transaction_state == "Ongoing" and ends(READ_COMMITTED) != ends(READ_UNCOMMITTED)
 

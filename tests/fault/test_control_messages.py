@@ -15,6 +15,7 @@ from confluent_kafka import Producer
 from kazoo.client import KazooClient
 
 from kserver.errors import ErrorCode
+from kserver.wire.api_key import ApiKey
 from kserver.wire.control import (
     FULL,
     ControlledShutdownRequest,
@@ -33,7 +34,6 @@ from tests.support.wire_client import WireClient
 
 STRANGER = "127.0.0.2"
 FAR_AHEAD = 1_000_000
-ALTER_PARTITION, ALLOCATE_PRODUCER_IDS = 56, 67
 TOPIC = "kept"
 ANY_EPOCH = -1
 
@@ -63,11 +63,11 @@ def controlled_shutdown(client: WireClient, _controller: int, _epoch: int) -> An
 
 
 def alter_partition(client: WireClient, _controller: int, _epoch: int) -> Any:
-    return client.call(ALTER_PARTITION, 3, broker_id=1, broker_epoch=ANY_EPOCH, topics=[])
+    return client.call(ApiKey.ALTER_PARTITION, 3, broker_id=1, broker_epoch=ANY_EPOCH, topics=[])
 
 
 def allocate_producer_ids(client: WireClient, _controller: int, _epoch: int) -> Any:
-    return client.call(ALLOCATE_PRODUCER_IDS, 0, broker_id=1, broker_epoch=ANY_EPOCH)
+    return client.call(ApiKey.ALLOCATE_PRODUCER_IDS, 0, broker_id=1, broker_epoch=ANY_EPOCH)
 
 
 FROM_A_CONTROLLER: list[Send] = [stop_replica, leader_and_isr, update_metadata]

@@ -18,7 +18,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from kserver.errors import ErrorCode
-from tests.contract.api.calls import METADATA, Topic, batch, fetch, produce, topic_id
+from kserver.wire.api_key import ApiKey
+from tests.contract.api.calls import Topic, batch, fetch, produce, topic_id
 from tests.fault.test_disk_full import values
 from tests.support import tools
 from tests.support.brokers import create_topic, until
@@ -28,7 +29,6 @@ from tests.support.process_cluster import PATIENCE_S, Cluster
 from tests.support.side_by_side import k
 from tests.support.wire_client import WireClient
 
-ALTER_REPLICA_LOG_DIRS, DESCRIBE_LOG_DIRS = 34, 35
 FAILED = ErrorCode.kafka_storage_error
 FAILED_NAME = "org.apache.kafka.common.errors.KafkaStorageException"
 SIZE_BYTES = 32 << 20
@@ -93,12 +93,12 @@ def topics_on(broker, *directories, **config):
 
 
 def described(client):
-    answer = client.call(DESCRIBE_LOG_DIRS, 4, topics=None)
+    answer = client.call(ApiKey.DESCRIBE_LOG_DIRS, 4, topics=None)
     return {found.log_dir: found.error_code for found in answer.results}
 
 
 def leader_of(client, topic):
-    (told,) = client.call(METADATA, 9, topics=[{"name": topic.name}]).topics
+    (told,) = client.call(ApiKey.METADATA, 9, topics=[{"name": topic.name}]).topics
     return told.partitions[0].leader_id, told.partitions[0].offline_replicas
 
 
@@ -235,7 +235,9 @@ def test_kills_while_replicas_move_lose_nothing(tmp_path):
         partition = random.randrange(partitions)
         path = str(random.choice(directories))
         topics = [{"name": "t", "partitions": [partition]}]
-        answer = client.call(ALTER_REPLICA_LOG_DIRS, 2, dirs=[{"path": path, "topics": topics}])
+        answer = client.call(
+            ApiKey.ALTER_REPLICA_LOG_DIRS, 2, dirs=[{"path": path, "topics": topics}]
+        )
         assert answer.results[0].partitions[0].error_code is ErrorCode.none
 
     def moving(address, stop):

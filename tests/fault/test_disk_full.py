@@ -13,13 +13,13 @@ import sys
 import pytest
 
 from kserver.errors import ErrorCode
+from kserver.wire.api_key import ApiKey
 from kserver.wire.batch import batches
-from tests.contract.api.calls import METADATA, Topic, batch, fetch, produce, topic_id
+from tests.contract.api.calls import Topic, batch, fetch, produce, topic_id
 from tests.support.brokers import create_topic, until
 from tests.support.process import BrokerProcess
 from tests.support.wire_client import WireClient, milliseconds
 
-CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS = 19, 20, 21
 PAGE_BYTES = 4096
 NO_SPACE = "No space left on device"
 VALUE = os.urandom(20_000)
@@ -116,7 +116,9 @@ def test_deleted_records_make_room(tmp_path, disk):
             acked, _ = fill(client, topic)
             deleted = [{"partition_index": 0, "offset": 100}]
             topics = [{"name": name, "partitions": deleted}]
-            answer = client.call(DELETE_RECORDS, 2, topics=topics, timeout=milliseconds(9000))
+            answer = client.call(
+                ApiKey.DELETE_RECORDS, 2, topics=topics, timeout=milliseconds(9000)
+            )
             assert answer.topics[0].partitions[0].low_watermark == 100
             on = batch(VALUE)
             until(lambda: produce(client, 9, topic, on).error_code is ErrorCode.none)
@@ -195,7 +197,7 @@ def test_a_topic_for_which_there_is_no_room_is_as_it_was_answered_once_there_is(
         with WireClient(broker.address) as client, contextlib.suppress(ConnectionError):
             made = is_made(client, "t")
             # It serves on where the log found a place, else it ends.
-            client.call(METADATA, 9, topics=None)
+            client.call(ApiKey.METADATA, 9, topics=None)
             is_made(client, "next")
         filler.unlink()
         try:
@@ -207,7 +209,7 @@ def test_a_topic_for_which_there_is_no_room_is_as_it_was_answered_once_there_is(
         assert not any("Traceback" in line for line in broker.output), "".join(broker.output)
         broker.start()
         with WireClient(broker.address) as client:
-            there = {topic.name for topic in client.call(METADATA, 9, topics=None).topics}
+            there = {topic.name for topic in client.call(ApiKey.METADATA, 9, topics=None).topics}
             assert "before" in there
             if made is not None:
                 assert ("t" in there) is made
@@ -242,11 +244,11 @@ def test_a_broker_starts_on_a_full_disk_and_removes_what_is_due(tmp_path, disk, 
         for topic in (kept, *[old] * 40):
             assert produce(client, 9, topic, batch(VALUE)).error_code is ErrorCode.none
         if due == "a deleted topic":
-            client.call(DELETE_TOPICS, 4, topic_names=[old.name], timeout=milliseconds(9000))
+            client.call(ApiKey.DELETE_TOPICS, 4, topic_names=[old.name], timeout=milliseconds(9000))
         elif due == "deleted segments":
             partitions = [{"partition_index": 0, "offset": 40}]
             topics = [{"name": old.name, "partitions": partitions}]
-            client.call(DELETE_RECORDS, 2, topics=topics, timeout=milliseconds(9000))
+            client.call(ApiKey.DELETE_RECORDS, 2, topics=topics, timeout=milliseconds(9000))
             until(lambda: list(broker.data.glob("old-0/*.log.deleted")))
         stop(broker)
     settings["log.retention.check.interval.ms"] = 3_600_000
@@ -292,7 +294,9 @@ def test_topics_can_be_deleted_on_a_full_disk(tmp_path, disk, restarts):
             leave_pages(0, disk.path / "another filler")
         with WireClient(broker.address) as client:
             names = [topic.name for topic in old]
-            answer = client.call(DELETE_TOPICS, 4, topic_names=names, timeout=milliseconds(9000))
+            answer = client.call(
+                ApiKey.DELETE_TOPICS, 4, topic_names=names, timeout=milliseconds(9000)
+            )
             assert {one.error_code for one in answer.responses} == {ErrorCode.none}
             more = batch(VALUE)
             until(lambda: produce(client, 9, kept, more).error_code is ErrorCode.none)
@@ -300,7 +304,7 @@ def test_topics_can_be_deleted_on_a_full_disk(tmp_path, disk, restarts):
         broker.start()
         with WireClient(broker.address) as client:
             assert values(client, kept) == [VALUE] * 2
-            topics = client.call(METADATA, 9, topics=None).topics
+            topics = client.call(ApiKey.METADATA, 9, topics=None).topics
             assert [topic.name for topic in topics] == ["kept"]
 
 
@@ -315,7 +319,7 @@ def leave_pages(pages, filler):
 
 def is_made(client, name):
     topics = [{"name": name, "num_partitions": 1, "replication_factor": 1}]
-    answer = client.call(CREATE_TOPICS, 5, topics=topics, timeout=milliseconds(5000))
+    answer = client.call(ApiKey.CREATE_TOPICS, 5, topics=topics, timeout=milliseconds(5000))
     return answer.topics[0].error_code is ErrorCode.none
 
 

@@ -19,6 +19,7 @@ import pytest
 from kserver.api.table import SERVED
 from kserver.errors import ErrorCode
 from kserver.peer import Peer
+from kserver.wire.api_key import ApiKey
 from kserver.wire.batch import batches
 from kserver.wire.codec import read_response, write_request
 from kserver.wire.versions import request
@@ -37,7 +38,6 @@ HANG_S = 20
 """Of real time, for one request."""
 CANARY_ID = -77
 CANARY = struct.pack(">ihhih", 10, 18, 0, CANARY_ID, -1)
-PRODUCE, FETCH, LIST_OFFSETS = 0, 1, 2
 CONTROL = "control"
 """A topic whose name the attacker does not know."""
 TOPICS: dict[str, dict[str, object]] = {
@@ -146,7 +146,7 @@ class Attack:
         self.answered += 1
         key, version, correlation_id = struct.unpack_from(">hhi", frame)
         if not answers:
-            assert key == PRODUCE, "no answer"
+            assert key == ApiKey.PRODUCE, "no answer"
             return
         (answer,) = answers
         assert answer[:4] == struct.pack(">i", correlation_id)
@@ -166,7 +166,7 @@ class Attack:
 
 
 def _is_fetch(frame: bytes) -> bool:
-    return frame[:2] == FETCH.to_bytes(2)
+    return frame[:2] == ApiKey.FETCH.to_bytes(2)
 
 
 async def under_attack(loop: SimLoop, **settings: object) -> Attack:
@@ -243,7 +243,7 @@ def test_no_length_can_lie_in_what_is_read_by_hand(seed):
     async def scenario(loop: SimLoop) -> None:
         attack = await under_attack(loop)
         random = Random(seed)
-        for key in (PRODUCE, FETCH):
+        for key in (ApiKey.PRODUCE, ApiKey.FETCH):
             for version in SERVED[key]:
                 frame = hostile.random_request(random, key, version, attack.known)[:400]
                 for lie in hostile.lies(frame, start=8):
@@ -292,7 +292,7 @@ def test_a_spoilt_batch_is_refused_or_can_be_read_and_recovered(seed):
 
 
 def list_offset(topic: str, partition: int, timestamp: int) -> bytes:
-    build = request(LIST_OFFSETS, 7)
+    build = request(ApiKey.LIST_OFFSETS, 7)
     wanted = build.topics.partitions(partition_index=partition, timestamp=timestamp)
     topics = [build.topics(name=topic, partitions=[wanted])]
     return write_request(build(replica_id=-1, topics=topics), 1, None)[4:]

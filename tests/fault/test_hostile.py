@@ -25,13 +25,12 @@ from kserver.api.table import SERVED
 from kserver.errors import ErrorCode
 from kserver.metrics.catalog import WAITING
 from kserver.wire import varint
+from kserver.wire.api_key import ApiKey
 from kserver.wire.batch import batches, encode_records
 from kserver.wire.codec import write_request
 from kserver.wire.compression import Compression, compress
 from kserver.wire.versions import request
 from tests.contract.api.calls import (
-    METADATA,
-    PRODUCE,
     Topic,
     batch,
     fetch,
@@ -46,7 +45,6 @@ from tests.support.hostile import Known
 from tests.support.process import BrokerProcess
 from tests.support.wire_client import WireClient, build, milliseconds
 
-FETCH, LIST_OFFSETS, FIND_COORDINATOR, CREATE_TOPICS, INIT_PRODUCER_ID = 1, 2, 10, 19, 22
 GROWTH_LIMIT_BYTES = ((min(32, (os.cpu_count() or 1) + 4) + 2) << 4) << 20
 """A stored batch may unfold to 16 MiB, and malloc keeps what a thread has freed for that thread: so
 much for each of the pool's, and twice for all else."""
@@ -62,7 +60,6 @@ TOPICS = {
     "header": {"validate_records": "header"},
     "compacted": {"cleanup_policy": "compact"},
 }
-
 
 STORED = [f"stored-{codec.name}" for codec in Compression if codec]
 PREY = ["prey-1", "prey-2"]
@@ -113,7 +110,7 @@ def warm(broker):
                 sock = sockets.enter_context(connected(broker))
                 sock.sendall(struct.pack(">i", len(frame)) + frame)
         with WireClient(broker.address) as client:
-            client.call(METADATA, 1, topics=[])
+            client.call(ApiKey.METADATA, 1, topics=[])
 
 
 @pytest.fixture(autouse=True)
@@ -252,7 +249,7 @@ def test_other_protocols_are_closed(broker):
 
 
 def test_clients_that_leave_within_a_frame_leave_nothing(broker):
-    frame = write_request(request(METADATA, 1)(topics=None), 1, "x")
+    frame = write_request(request(ApiKey.METADATA, 1)(topics=None), 1, "x")
     for end in range(len(frame) + 1):
         with connected(broker) as sock:
             sock.sendall(frame[:end])
@@ -293,7 +290,7 @@ def test_a_thousand_parked_fetches_that_are_left_cost_nothing(broker, known):
     with contextlib.ExitStack() as stack:
         for _ in range(1000):
             client = stack.enter_context(WireClient(broker.address))
-            client.send(FETCH, 12, **fields)
+            client.send(ApiKey.FETCH, 12, **fields)
         until(lambda: waiting(broker) >= 1000)
         assert connections(broker.pid) > 1000
     until(lambda: waiting(broker) == 0)
@@ -306,7 +303,7 @@ def test_a_reader_that_never_reads_is_not_served_on(broker, known):
         records = batch(Random(0).randbytes(900_000))
         first = produce(client, 9, topic, records).base_offset
     fields = fetch_fields(12, topic, {0: first})
-    ask = write_request(build(request(FETCH, 12), fields), 1, None)
+    ask = write_request(build(request(ApiKey.FETCH, 12), fields), 1, None)
     with connected(broker) as sock:
         sock.settimeout(1)
         with contextlib.suppress(TimeoutError):
@@ -445,13 +442,12 @@ def test_a_bomb_that_was_stored_is_looked_through_within_the_bound(broker, codec
             for timestamp in (0, 1000, -3):
                 partitions = [{"partition_index": 0, "timestamp": timestamp}]
                 topics = [{"name": name, "partitions": partitions}]
-                answer = client.call(LIST_OFFSETS, 7, replica_id=-1, topics=topics)
+                answer = client.call(ApiKey.LIST_OFFSETS, 7, replica_id=-1, topics=topics)
                 error = answer.topics[0].partitions[0].error_code
                 assert error in {ErrorCode.none, ErrorCode.corrupt_message}
 
 
 # Names
-
 
 BAD_NAMES = (
     "",
@@ -481,21 +477,23 @@ def test_a_name_leaves_neither_its_directory_nor_its_line(broker, name, tmp_path
     lines = len(broker.output)
     with WireClient(broker.address, client_id=name) as client:
         topics = [{"name": name, "num_partitions": 1, "replication_factor": 1}]
-        answer = client.call(CREATE_TOPICS, 5, topics=topics, timeout=milliseconds(9000))
+        answer = client.call(ApiKey.CREATE_TOPICS, 5, topics=topics, timeout=milliseconds(9000))
         assert answer.topics[0].error_code in REFUSED_NAMES
-        asked = client.call(METADATA, 9, topics=[{"name": name}], allow_auto_topic_creation=True)
+        asked = client.call(
+            ApiKey.METADATA, 9, topics=[{"name": name}], allow_auto_topic_creation=True
+        )
         assert asked.topics[0].error_code in REFUSED_NAMES
         topic = Topic(name, hostile.ZERO_ID)
         refused = produce(client, 9, topic, batch(b"a")).error_code
         assert refused in REFUSED_NAMES
         assert fetch(client, 12, topic, 0).error_code in REFUSED_NAMES
         # With acks=0 the refusal is told by the broker's log alone.
-        client.send(PRODUCE, 9, **produce_fields(9, topic, {0: batch(b"a")}, acks=0))
+        client.send(ApiKey.PRODUCE, 9, **produce_fields(9, topic, {0: batch(b"a")}, acks=0))
         assert client.is_closed()
     with WireClient(broker.address) as client:
         partitions = [{"partition_index": 0, "timestamp": -1}]
         topics = [{"name": name, "partitions": partitions}]
-        answer = client.call(LIST_OFFSETS, 7, replica_id=-1, topics=topics)
+        answer = client.call(ApiKey.LIST_OFFSETS, 7, replica_id=-1, topics=topics)
         assert answer.topics[0].partitions[0].error_code in REFUSED_NAMES
     assert directories(broker) <= before
     for line in broker.output[lines:]:
@@ -520,7 +518,9 @@ def directories(broker):
 def test_a_group_or_transaction_may_have_any_name(broker):
     for name in BAD_NAMES:
         with WireClient(broker.address, client_id=name) as client:
-            answer = client.call(FIND_COORDINATOR, 3, key=name, key_type=0)
+            answer = client.call(ApiKey.FIND_COORDINATOR, 3, key=name, key_type=0)
             assert isinstance(answer.error_code, ErrorCode)
             timeout = milliseconds(1000)
-            client.call(INIT_PRODUCER_ID, 2, transactional_id=name, transaction_timeout=timeout)
+            client.call(
+                ApiKey.INIT_PRODUCER_ID, 2, transactional_id=name, transaction_timeout=timeout
+            )

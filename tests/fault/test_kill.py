@@ -19,23 +19,14 @@ import pytest
 from kserver.errors import ErrorCode
 from kserver.log.checkpoint import RECOVERY_POINTS
 from kserver.log.recovery import CLEAN_SHUTDOWN
-from tests.contract.api.calls import (
-    METADATA,
-    PRODUCE,
-    Topic,
-    batch,
-    fetch,
-    produce,
-    produce_fields,
-    topic_id,
-)
+from kserver.wire.api_key import ApiKey
+from tests.contract.api.calls import Topic, batch, fetch, produce, produce_fields, topic_id
 from tests.support import brokers, tools
 from tests.support.brokers import create_topic
 from tests.support.load import Load
 from tests.support.process import BrokerProcess
 from tests.support.wire_client import WireClient, milliseconds
 
-CREATE_TOPICS, DELETE_TOPICS, INIT_PRODUCER_ID = 19, 20, 22
 PARTITIONS = 4
 START_LIMIT_S = 3.0
 SETTINGS = {
@@ -204,20 +195,23 @@ def test_what_a_stopping_broker_has_taken_it_answers(broker, config):
     name = create_topic(broker.address, "t", **TOPICS[config])
     with WireClient(broker.address) as client:
         topic = Topic(name, topic_id(client, name))
-        producer = client.call(INIT_PRODUCER_ID, 2, transaction_timeout=milliseconds(0))
+        producer = client.call(ApiKey.INIT_PRODUCER_ID, 2, transaction_timeout=milliseconds(0))
         sent = [
             batch(b"%d" % n, producer_id=producer.producer_id, producer_epoch=0, base_sequence=n)
             for n in range(5)
         ]
         produce(client, 9, topic, sent[0])
         broker.process.send_signal(signal.SIGSTOP)
-        ids = [client.send(PRODUCE, 9, **produce_fields(9, topic, {0: data})) for data in sent[1:]]
+        ids = [
+            client.send(ApiKey.PRODUCE, 9, **produce_fields(9, topic, {0: data}))
+            for data in sent[1:]
+        ]
         broker.process.send_signal(signal.SIGTERM)
         broker.process.send_signal(signal.SIGCONT)
         answered = []
         with contextlib.suppress(ConnectionError):
             for correlation_id in ids:
-                answer = client.receive(PRODUCE, 9, correlation_id)
+                answer = client.receive(ApiKey.PRODUCE, 9, correlation_id)
                 answered.append(answer.responses[0].partition_responses[0].base_offset)
     assert broker.process.wait(10) == 0
     broker.start()
@@ -293,7 +287,7 @@ def test_topics_that_were_made_stay_and_those_that_were_deleted_do_not_return(br
         killing.join()
         broker.start()
         with WireClient(broker.address) as client:
-            there = {topic.name for topic in client.call(METADATA, 9, topics=None).topics}
+            there = {topic.name for topic in client.call(ApiKey.METADATA, 9, topics=None).topics}
             assert made <= there
             assert not there & deleted
             assert there <= made | unsure
@@ -313,13 +307,15 @@ def test_topics_that_were_made_stay_and_those_that_were_deleted_do_not_return(br
 
 def create(client, name):
     topics = [{"name": name, "num_partitions": 1, "replication_factor": 1}]
-    (answer,) = client.call(CREATE_TOPICS, 5, topics=topics, timeout=milliseconds(9000)).topics
+    (answer,) = client.call(
+        ApiKey.CREATE_TOPICS, 5, topics=topics, timeout=milliseconds(9000)
+    ).topics
     assert answer.error_code is ErrorCode.none, answer
 
 
 def delete(client, name):
     (answer,) = client.call(
-        DELETE_TOPICS, 5, topic_names=[name], timeout=milliseconds(9000)
+        ApiKey.DELETE_TOPICS, 5, topic_names=[name], timeout=milliseconds(9000)
     ).responses
     assert answer.error_code is ErrorCode.none, answer
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from kserver.errors import ErrorCode
+from kserver.wire.api_key import ApiKey
 from tests.support import brokers
 from tests.support.process import BrokerProcess
 from tests.support.wire_client import WireClient
 
-METADATA, INCREMENTAL_ALTER_CONFIGS, DESCRIBE_CONFIGS = 3, 44, 32
 TOPIC, BROKER = 2, 4
 SET, DELETE = 0, 1
 PLAIN = "PLAINTEXT://127.0.0.1:0"
@@ -36,7 +36,7 @@ def alter(address, kind, name, **overrides):
     resource = {"resource_type": kind, "resource_name": name, "configs": configs}
     with WireClient(address) as client:
         answer = client.call(
-            INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=False
+            ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=False
         )
     (result,) = answer.responses
     return None if result.error_code is ErrorCode.none else result.error_message
@@ -45,14 +45,14 @@ def alter(address, kind, name, **overrides):
 def described(address, kind, name, key):
     asked = {"resource_type": kind, "resource_name": name, "configuration_keys": [key]}
     with WireClient(address) as client:
-        (result,) = client.call(DESCRIBE_CONFIGS, 4, resources=[asked]).results
+        (result,) = client.call(ApiKey.DESCRIBE_CONFIGS, 4, resources=[asked]).results
     return [(c.value, c.config_source) for c in result.configs]
 
 
 def told_at(address):
     """Where clients of that address are told that the broker is."""
     with WireClient(address) as client:
-        (node,) = client.call(METADATA, 9, topics=[]).brokers
+        (node,) = client.call(ApiKey.METADATA, 9, topics=[]).brokers
     return f"{node.host}:{node.port}"
 
 
@@ -77,10 +77,10 @@ def test_listeners_open_and_close_without_a_restart_and_last(broker):
     lan = last_address(broker, "LAN")
     assert (told_at(own), told_at(lan)) == (own, lan)
     with WireClient(lan) as client:
-        assert client.call(METADATA, 9, topics=[]).brokers
+        assert client.call(ApiKey.METADATA, 9, topics=[]).brokers
         assert alter(own, BROKER, "0", listeners=None) is None
         with pytest.raises(OSError):
-            client.call(METADATA, 9, topics=[])
+            client.call(ApiKey.METADATA, 9, topics=[])
     with pytest.raises(OSError):
         WireClient(lan)
     assert told_at(own) == own

@@ -21,6 +21,7 @@ from kserver.errors import ErrorCode
 from kserver.metrics import catalog
 from kserver.metrics.names import JMX, REPORTER, Metric
 from kserver.network.http import CONNECTIONS
+from kserver.wire.api_key import ApiKey
 from tests.contract.api.calls import (
     Topic,
     batch,
@@ -38,8 +39,6 @@ HTTP = {"http.listener": "127.0.0.1:0"}
 METRICS_ON = re.compile(r"metrics on http://([^/]+)/metrics")
 TOPICS = names("observed")
 HOSTILE = 'app\n[KafkaServer id=9] started "\\\x1b[2J\u202e'
-INCREMENTAL_ALTER_CONFIGS, DELETE_TOPICS = 44, 20
-FIND_COORDINATOR, OFFSET_DELETE = 10, 47
 CLUSTER_DEFAULT = {"resource_type": 4, "resource_name": ""}
 WAIT_MS = 300
 PATIENCE_S = 30
@@ -103,7 +102,7 @@ def topic(broker, client) -> Topic:
 def alter(client: WireClient, key: str, value: str) -> None:
     change = {"name": key, "config_operation": 0, "value": value}
     resource = CLUSTER_DEFAULT | {"configs": [change]}
-    (answer,) = client.call(INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource]).responses
+    (answer,) = client.call(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource]).responses
     assert answer.error_code is ErrorCode.none, answer.error_message
 
 
@@ -145,7 +144,7 @@ def test_topics_count_what_was_sent_and_what_was_read(broker, client, topic):
 def test_a_topic_that_is_gone_is_told_no_more_and_its_sums_stay(broker, client, topic):
     assert produce(client, 9, topic, batch(b"a")).error_code is ErrorCode.none
     before = scrape(broker)
-    client.call(DELETE_TOPICS, 3, topic_names=[topic.name])
+    client.call(ApiKey.DELETE_TOPICS, 3, topic_names=[topic.name])
     until(lambda: not any(("topic", topic.name) in labels for _, labels in scrape(broker)))
     after = scrape(broker)
     assert value(after, catalog.MESSAGES_IN) == value(before, catalog.MESSAGES_IN)
@@ -397,13 +396,13 @@ def test_json_lines_and_other_names(tmp_path):
 
 
 def test_groups_are_counted_by_their_states_and_what_they_did(broker, client, topic):
-    until(lambda: client.call(FIND_COORDINATOR, 3, key="g").error_code is ErrorCode.none)
+    until(lambda: client.call(ApiKey.FIND_COORDINATOR, 3, key="g").error_code is ErrorCode.none)
     before = scrape(broker)
     joined = stable(client, "g", topic.name)
     assert commit(client, "g", topic, {0: 5}, joined) == {0: ErrorCode.none}
     assert commit(client, "h", topic, {0: 5}) == {0: ErrorCode.none}
     deleted = [{"name": topic.name, "partitions": [{"partition_index": 0}]}]
-    client.call(OFFSET_DELETE, 0, group_id="h", topics=deleted)
+    client.call(ApiKey.OFFSET_DELETE, 0, group_id="h", topics=deleted)
     after = scrape(broker)
     for metric, count in [
         (catalog.OFFSETS, 1),

@@ -9,10 +9,10 @@ import jsonschema
 import pytest
 
 from kcli.client import Blocking, Producer
-from kcli.client.log_dirs import ALTER_REPLICA_LOG_DIRS
 from kcli.commands.reassign_partitions import LIST, VERIFY
 from kcli.rows.shapes import schema
 from kserver.errors import ErrorCode
+from kserver.wire.api_key import ApiKey
 from tests.support.brokers import until
 from tests.support.process_cluster import IDS, Cluster
 from tests.support.side_by_side import k
@@ -253,5 +253,5 @@ def test_a_broker_says_that_a_replica_is_not_there_yet(cluster, topic, directory
             "path": disk(directory, 3, "a"),
             "topics": [{"name": topic.name, "partitions": (0,)}],
         }
-        (found,) = client.call(ALTER_REPLICA_LOG_DIRS, 2, dirs=[asked]).results
+        (found,) = client.call(ApiKey.ALTER_REPLICA_LOG_DIRS, 2, dirs=[asked]).results
     assert found.partitions[0].error_code is ErrorCode.replica_not_available

@@ -17,10 +17,11 @@ from kcli.client import Producer
 from kcli.client.config import ProducerConfig
 from kcli.client.errors import ClientError
 from kserver.errors import KafkaError
+from kserver.wire.api_key import ApiKey
 from kserver.wire.batch import batches, encode_batch
 from kserver.wire.codec import write_request
 from kserver.wire.versions import request
-from tests.contract.api.calls import PRODUCE, Topic, fetch, produce_fields, topic_id
+from tests.contract.api.calls import Topic, fetch, produce_fields, topic_id
 from tests.simulation.test_broker import create
 from tests.simulation.test_broker import fetch as fetch_from_peer
 from tests.support import brokers
@@ -46,7 +47,9 @@ def is_of(topic: str, data: bytes) -> bool:
 
 def frame(topic: Topic, number: int, size: int) -> bytes:
     data = {0: encode_batch([(1_000, None, value(topic.name, number, size), ())])}
-    return write_request(build(request(PRODUCE, 9), produce_fields(9, topic, data)), number, "c10")
+    return write_request(
+        build(request(ApiKey.PRODUCE, 9), produce_fields(9, topic, data)), number, "c10"
+    )
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -10,11 +10,11 @@ import pytest
 from kserver.api import fetch, list_offsets, offset_for_leader_epoch
 from kserver.api.table import SERVED
 from kserver.errors import ErrorCode
-from tests.contract.api.calls import FETCH, METADATA, Topic, fetch_fields, topic_id
+from kserver.wire.api_key import ApiKey
+from tests.contract.api.calls import Topic, fetch_fields, topic_id
 from tests.support.brokers import append
 from tests.support.wire_client import WireClient
 
-LIST_OFFSETS, API_VERSIONS, OFFSET_FOR_LEADER_EPOCH = 2, 18, 23
 BROKERS_ONLY = {
     4: "LeaderAndIsr",
     5: "StopReplica",
@@ -61,7 +61,7 @@ def refused(broker, key, version):
 
 def test_none_of_them_is_offered(broker):
     with WireClient(broker.address) as client:
-        offered = {one.api_key for one in client.call(API_VERSIONS, 0).api_keys}
+        offered = {one.api_key for one in client.call(ApiKey.API_VERSIONS, 0).api_keys}
     assert offered == set(SERVED)
     assert not offered & BROKERS_ONLY.keys()
 
@@ -82,7 +82,7 @@ def test_a_fetch_in_a_brokers_name_gets_nothing(written, version, replica):
         if version < 15
         else {"replica_state": {"replica_id": replica, "replica_epoch": -1}}
     )
-    answer = client.call(FETCH, version, **fetch_fields(version, topic, {0: 0}) | named)
+    answer = client.call(ApiKey.FETCH, version, **fetch_fields(version, topic, {0: 0}) | named)
     (partition,) = answer.responses[0].partitions
     assert partition.error_code is ErrorCode.not_leader_or_follower
     assert not partition.records
@@ -94,7 +94,7 @@ def test_no_more_offsets_are_told_in_a_brokers_name_than_to_clients(written, ver
     client, topic = written
     asked = {"partition_index": 0, "timestamp": -1, "current_leader_epoch": -1}
     topics = [{"name": topic.name, "partitions": [asked]}]
-    answer = client.call(LIST_OFFSETS, version, replica_id=replica, topics=topics)
+    answer = client.call(ApiKey.LIST_OFFSETS, version, replica_id=replica, topics=topics)
     (partition,) = answer.topics[0].partitions
     assert (partition.error_code, partition.offset) == (ErrorCode.none, 1)
 
@@ -105,7 +105,7 @@ def test_no_more_of_epochs_is_told_in_a_brokers_name_than_to_clients(written, ve
     client, topic = written
     asked = {"partition": 0, "leader_epoch": 0, "current_leader_epoch": -1}
     topics = [{"topic": topic.name, "partitions": [asked]}]
-    answer = client.call(OFFSET_FOR_LEADER_EPOCH, version, replica_id=replica, topics=topics)
+    answer = client.call(ApiKey.OFFSET_FOR_LEADER_EPOCH, version, replica_id=replica, topics=topics)
     (partition,) = answer.topics[0].partitions
     assert (partition.error_code, partition.end_offset) == (ErrorCode.none, 1)
 
@@ -115,8 +115,8 @@ def test_clients_have_the_replica_ids_below_zero(written, replica):
     client, topic = written
     asked = {"partition_index": 0, "timestamp": -1, "current_leader_epoch": -1}
     topics = [{"name": topic.name, "partitions": [asked]}]
-    answer = client.call(LIST_OFFSETS, 7, replica_id=replica, topics=topics)
+    answer = client.call(ApiKey.LIST_OFFSETS, 7, replica_id=replica, topics=topics)
     assert answer.topics[0].partitions[0].offset == 1
     fields = fetch_fields(11, topic, {0: 0}) | {"replica_id": replica}
-    assert client.call(FETCH, 11, **fields).responses[0].partitions[0].records
-    client.call(METADATA, 1, topics=[])
+    assert client.call(ApiKey.FETCH, 11, **fields).responses[0].partitions[0].records
+    client.call(ApiKey.METADATA, 1, topics=[])

@@ -12,9 +12,10 @@ import pytest
 
 from kserver.api.table import SERVED
 from kserver.wire import guard, varint
+from kserver.wire.api_key import ApiKey
 from kserver.wire.codec import is_flexible, write_request
 from kserver.wire.versions import request
-from tests.contract.api.calls import FETCH, METADATA, PRODUCE, Topic, fetch_fields, topic_id
+from tests.contract.api.calls import Topic, fetch_fields, topic_id
 from tests.fault.test_hostile import clear_peak, connections, rss_bytes
 from tests.support.process import BrokerProcess
 from tests.support.wire_client import WireClient, build
@@ -22,7 +23,6 @@ from tests.support.wire_client import WireClient, build
 ALLOWED_BYTES = 64 << 20
 HOSTILE = 1000
 PATIENCE_S = 60
-DESCRIBE_CONFIGS, API_VERSIONS = 32, 18
 TOPIC = 2
 
 
@@ -47,19 +47,19 @@ def grows_little(broker):
 def answered(broker):
     """All that came before has been read once another, who came later, is answered."""
     with WireClient(broker.address, timeout_s=PATIENCE_S) as client:
-        client.call(API_VERSIONS, 0)
+        client.call(ApiKey.API_VERSIONS, 0)
 
 
 def hostile_bytes(topic):
     """What hostile connections send, each kind in its turn."""
     parked = fetch_fields(12, topic, {0: 0}, max_wait_ms=2**31 - 1, min_bytes=1 << 30)
-    fetching = write_request(build(request(FETCH, 12), parked), 1, None)
-    metadata = write_request(request(METADATA, 12)(topics=None), 1, None)
+    fetching = write_request(build(request(ApiKey.FETCH, 12), parked), 1, None)
+    metadata = write_request(request(ApiKey.METADATA, 12)(topics=None), 1, None)
     return (
         struct.pack(">i", 100 << 20) + bytes(2000),
         struct.pack(">i", 100 << 20) + bytes(30_000),
         struct.pack(">i", 60_000) + bytes(30_000),
-        struct.pack(">i", 3 << 20) + head(PRODUCE, 9),
+        struct.pack(">i", 3 << 20) + head(ApiKey.PRODUCE, 9),
         fetching,
         metadata,
         b"\0",
@@ -138,8 +138,8 @@ def closed_or_answered(broker, key, version):
 def test_tags_without_end_cost_little(broker):
     """Of a header, of a message, of one read by hand."""
     tags = varint.encode_unsigned(4_000_000) + b"\7\0" * 4_000_000
-    header = struct.pack(">hhih", METADATA, 12, 1, -1)
-    fetching = write_request(build(request(FETCH, 15), {"topics": []}), 1, None)[4:-1]
+    header = struct.pack(">hhih", ApiKey.METADATA, 12, 1, -1)
+    fetching = write_request(build(request(ApiKey.FETCH, 15), {"topics": []}), 1, None)[4:-1]
     with grows_little(broker):
         for body in (header + tags, header + b"\0" + b"\1\0\0" + tags, fetching + tags):
             began = time.monotonic()
@@ -149,10 +149,10 @@ def test_tags_without_end_cost_little(broker):
 
 def test_a_partition_named_again_and_again_is_told_once(broker, topic):
     with WireClient(broker.address) as client, grows_little(broker):
-        answer = client.call(METADATA, 12, topics=[{"name": topic}] * 5_000)
+        answer = client.call(ApiKey.METADATA, 12, topics=[{"name": topic}] * 5_000)
         assert len(answer.topics) == 1
         resource = {"resource_type": TOPIC, "resource_name": topic, "configuration_keys": None}
-        answer = client.call(DESCRIBE_CONFIGS, 4, resources=[resource] * 5_000)
+        answer = client.call(ApiKey.DESCRIBE_CONFIGS, 4, resources=[resource] * 5_000)
         assert len(answer.results) == 1
 
 
@@ -172,11 +172,11 @@ def test_an_address_has_so_many_connections_and_the_next_is_hung_up_on(strict):
     with contextlib.ExitStack() as stack:
         taken = [stack.enter_context(WireClient(strict.address)) for _ in range(5)]
         for client in taken:
-            client.call(API_VERSIONS, 0)
+            client.call(ApiKey.API_VERSIONS, 0)
         for _ in range(20):
             with WireClient(strict.address) as another, contextlib.suppress(ConnectionError):
                 assert another.is_closed()
-        taken[0].call(API_VERSIONS, 0)
+        taken[0].call(ApiKey.API_VERSIONS, 0)
     told = [line for line in strict.output if "max.connections.per.ip" in line]
     assert 1 <= len(told) <= 3
 
@@ -189,7 +189,7 @@ def test_a_request_beyond_the_limit_of_its_size_is_not_read(strict):
 
 def test_large_requests_wait_for_memory_and_all_are_answered(strict):
     """Three that begin at once and go on together, with room for one."""
-    body = head(METADATA, 1) + struct.pack(">i", 0) + bytes(3 << 20)
+    body = head(ApiKey.METADATA, 1) + struct.pack(">i", 0) + bytes(3 << 20)
     with contextlib.ExitStack() as stack:
         socks = [stack.enter_context(connected(strict)) for _ in range(3)]
         for sock in socks:

@@ -11,9 +11,10 @@ import time
 import pytest
 
 from kserver.errors import ErrorCode
+from kserver.wire.api_key import ApiKey
 from kserver.wire.batch import encode_batch
 from kserver.wire.compression import Compression, compress
-from tests.contract.api.calls import PRODUCE, Topic, produce, produce_fields, topic_id
+from tests.contract.api.calls import Topic, produce, produce_fields, topic_id
 from tests.fault.test_hostile import clear_peak, packed, rss_bytes
 from tests.support import brokers, hostile
 from tests.support.wire_client import WireClient
@@ -92,7 +93,7 @@ def test_a_codec_that_is_none_is_refused(walked, number):
 def test_one_batch_is_taken_where_one_may_stand(walked):
     client, topic = walked
     one = encode_batch([(1_000, None, b"one", ())])
-    answer = client.call(PRODUCE, 9, **produce_fields(9, topic, {0: one * 1000}))
+    answer = client.call(ApiKey.PRODUCE, 9, **produce_fields(9, topic, {0: one * 1000}))
     (partition,) = answer.responses[0].partition_responses
     assert partition.error_code is ErrorCode.invalid_record
 

@@ -14,12 +14,12 @@ import pytest
 from kserver.config.broker import BrokerConfig
 from kserver.config.setting import settings_of
 from kserver.errors import ErrorCode
+from kserver.wire.api_key import ApiKey
 from tests.support.brokers import create_topic
 from tests.support.process import BrokerProcess
 from tests.support.wire_client import WireClient
 
 K = Path(sys.executable).with_name("k")
-DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS = 32, 33, 44
 TOPIC, BROKER, SET = 2, 4, 0
 INSTEAD = {"zookeeper.sasl.jaas.config"}
 """Given together with zookeeper.auth they are refused."""
@@ -86,7 +86,7 @@ def test_describe_configs_tells_none(broker, version):
             for name, keys in (("5", None), ("", None))
         ]
         answer = client.call(
-            DESCRIBE_CONFIGS,
+            ApiKey.DESCRIBE_CONFIGS,
             version,
             resources=asked,
             include_synonyms=True,
@@ -100,7 +100,7 @@ def test_describe_configs_tells_none(broker, version):
 
 
 @pytest.mark.parametrize("key", [*PASSWORDS, *BESIDES])
-@pytest.mark.parametrize("api", [ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS])
+@pytest.mark.parametrize("api", [ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS])
 def test_no_answer_to_a_change_tells_what_was_to_be_set(broker, api, key):
     value = "hunter2-new"
     config = {"name": key, "config_operation": SET, "value": value}
@@ -109,7 +109,7 @@ def test_no_answer_to_a_change_tells_what_was_to_be_set(broker, api, key):
         answer = client.call(api, 1, resources=[resource])
         assert leaks(repr(answer)) == []
         asked = [{"resource_type": BROKER, "resource_name": "5", "configuration_keys": None}]
-        described = client.call(DESCRIBE_CONFIGS, 4, resources=asked, include_synonyms=True)
+        described = client.call(ApiKey.DESCRIBE_CONFIGS, 4, resources=asked, include_synonyms=True)
     assert leaks(repr(described)) == []
 
 
@@ -178,7 +178,7 @@ def test_a_topics_refused_value_is_told_to_who_set_it_and_logged_for_nobody(brok
     config = {"name": "retention.ms", "config_operation": SET, "value": "hunter2"}
     resource = {"resource_type": TOPIC, "resource_name": "logged", "configs": [config]}
     with WireClient(broker.address) as client:
-        answer = client.call(INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource])
+        answer = client.call(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource])
     assert answer.responses[0].error_code is ErrorCode.invalid_config
 
 

@@ -12,11 +12,11 @@ import pytest
 from kcli.client.config import AdminConfig, ConsumerConfig
 from kserver.config.broker import BrokerConfig
 from kserver.errors import ErrorCode
+from kserver.wire.api_key import ApiKey
 from tests.support.wire_client import WireClient
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted([*(ROOT / "kserver").rglob("*.py"), *(ROOT / "kcli").rglob("*.py")])
-INCREMENTAL_ALTER_CONFIGS = 44
 BROKER, SET = 4, 0
 
 CODE = {"eval", "exec", "compile", "__import__"}
@@ -124,7 +124,7 @@ def test_no_client_sets_what_names_code_a_file_or_a_host(broker, key, prefix, br
     }
     before = set(os.listdir(broker.directory))
     with WireClient(broker.address) as client:
-        answer = client.call(INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource])
+        answer = client.call(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource])
     (refused,) = answer.responses
     assert refused.error_code in {ErrorCode.invalid_config, ErrorCode.invalid_request}
     assert value not in (refused.error_message or "")

@@ -31,12 +31,12 @@ from kserver.cluster_config.entity_names import quota_entity, quota_entity_name
 from kserver.errors import KafkaError
 from kserver.metadata import check_topic_name
 from kserver.model import QuotaEntity
-from tests.contract.api.calls import METADATA, alter_quotas
+from kserver.wire.api_key import ApiKey
+from tests.contract.api.calls import alter_quotas
 from tests.fault.test_hostile import BAD_NAMES, LOG_LINE, directories
 from tests.support.wire_client import WireClient, milliseconds
 
 ROOT = Path(__file__).parents[2]
-CREATE_TOPICS = 19
 K = Path(sys.executable).with_name("k")
 HOSTILE_TEXT = "\x1b[2J\x1b]0;owned\x07=1+1\u202egnp\x9b31m\r"
 
@@ -73,10 +73,10 @@ def test_whatever_a_client_is_called_its_log_lines_are_lines(broker, name):
     with WireClient(broker.address, client_id=name) as client:
         client.call(18, 3, client_software_name=name or "x", client_software_version="1\n\x1b[31m")
         topics = [{"name": name, "num_partitions": 1, "replication_factor": 1}]
-        client.call(CREATE_TOPICS, 5, topics=topics, timeout=milliseconds(9000))
+        client.call(ApiKey.CREATE_TOPICS, 5, topics=topics, timeout=milliseconds(9000))
         for kind in ("user", "client-id", "ip"):
             alter_quotas(client, ((kind, name),), producer_byte_rate=1e12)
-        client.call(METADATA, 1, topics=[{"name": name}])
+        client.call(ApiKey.METADATA, 1, topics=[{"name": name}])
         for kind in ("user", "client-id"):
             alter_quotas(client, ((kind, name),), producer_byte_rate=None)
     assert {path for path in directories(broker) if "secure" not in path} <= before

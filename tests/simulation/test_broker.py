@@ -10,6 +10,7 @@ import pytest
 
 from kserver.errors import ErrorCode
 from kserver.peer import Peer
+from kserver.wire.api_key import ApiKey
 from kserver.wire.batch import batches, encode_batch
 from kserver.wire.versions import request
 from tests.support.loop import SimLoop, simulate
@@ -17,11 +18,10 @@ from tests.support.seeds import seeds
 from tests.support.simulated import SimulatedBroker
 
 SEEDS = seeds(8)
-PRODUCE, FETCH, INIT_PRODUCER_ID, CREATE_TOPICS = 0, 1, 22, 19
 
 
 async def create(peer: Peer, topic: str, partitions: int = 1, **config: object) -> UUID:
-    build = request(CREATE_TOPICS, 7)
+    build = request(ApiKey.CREATE_TOPICS, 7)
     answer = await peer.call(
         build(
             topics=[
@@ -43,7 +43,7 @@ async def create(peer: Peer, topic: str, partitions: int = 1, **config: object) 
 
 
 async def produce(peer: Peer, topic: str, partition: int, records: bytes, acks: int = -1):
-    build = request(PRODUCE, 9)
+    build = request(ApiKey.PRODUCE, 9)
     answer = await peer.call(
         build(
             acks=acks,
@@ -62,7 +62,7 @@ async def produce(peer: Peer, topic: str, partition: int, records: bytes, acks: 
 
 
 async def fetch(peer: Peer, topic: str, partition: int, offset: int, max_wait_ms: int = 0):
-    build = request(FETCH, 12)
+    build = request(ApiKey.FETCH, 12)
     answer = await peer.call(
         build(
             max_wait=datetime.timedelta(milliseconds=max_wait_ms),
@@ -240,7 +240,7 @@ async def idempotence(loop: SimLoop) -> None:
     peer = await broker.connect()
     await create(peer, "t")
     answer = await peer.call(
-        request(INIT_PRODUCER_ID, 4)(
+        request(ApiKey.INIT_PRODUCER_ID, 4)(
             producer_id=-1, producer_epoch=-1, transaction_timeout=datetime.timedelta(0)
         )
     )

@@ -14,6 +14,7 @@ from kcli.client.admin import Admin, NewTopic
 from kcli.client.config import AdminConfig
 from kserver.errors import ErrorCode
 from kserver.model import CONSUMER_OFFSETS
+from kserver.wire.api_key import ApiKey
 from kserver.wire.versions import request
 from tests.support.group_run import BROKER, CLASSIC, PROTOCOLS, GroupRun, read_by_a_group
 from tests.support.loop import SimLoop, simulate
@@ -22,7 +23,6 @@ from tests.support.simulated_cluster import SimulatedCluster
 from tests.support.zookeeper import SimZooKeeper
 
 BROKERS = 3
-OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 8, 9, 10
 SEEDS = seeds(len(PROTOCOLS))
 
 
@@ -91,7 +91,7 @@ async def deposed(loop: SimLoop) -> None:
     await cluster.start()
     async with Admin(AdminConfig.of(cluster.bootstrap), random=loop.random) as admin:
         await admin.create_topics([NewTopic("t", 1, BROKERS)])
-    await call(cluster, 1, FIND_COORDINATOR, 4, coordinator_keys=["g"])
+    await call(cluster, 1, ApiKey.FIND_COORDINATOR, 4, coordinator_keys=["g"])
     await cluster.until_in_sync(CONSUMER_OFFSETS, 1)
     coordinator = cluster.leader(CONSUMER_OFFSETS, 0)
     assert coordinator is not None
@@ -128,17 +128,17 @@ async def call(cluster: SimulatedCluster, id_: int, api: int, version: int, **fi
 
 
 async def commit(cluster: SimulatedCluster, id_: int, offset: int) -> ErrorCode:
-    topic = request(OFFSET_COMMIT, 7).topics
+    topic = request(ApiKey.OFFSET_COMMIT, 7).topics
     partition = topic.partitions(committed_offset=offset, committed_leader_epoch=-1)
     asked = {"group_id": "g", "generation_id_or_member_epoch": -1}
     topics = [topic(name="t", partitions=[partition])]
-    answer = await call(cluster, id_, OFFSET_COMMIT, 7, topics=topics, **asked)
+    answer = await call(cluster, id_, ApiKey.OFFSET_COMMIT, 7, topics=topics, **asked)
     return answer.topics[0].partitions[0].error_code
 
 
 async def committed(cluster: SimulatedCluster, id_: int) -> tuple[ErrorCode, int]:
-    topics = [request(OFFSET_FETCH, 5).topics(name="t", partition_indexes=[0])]
-    answer = await call(cluster, id_, OFFSET_FETCH, 5, group_id="g", topics=topics)
+    topics = [request(ApiKey.OFFSET_FETCH, 5).topics(name="t", partition_indexes=[0])]
+    answer = await call(cluster, id_, ApiKey.OFFSET_FETCH, 5, group_id="g", topics=topics)
     if answer.error_code is not ErrorCode.none:
         return answer.error_code, -1
     return answer.error_code, answer.topics[0].partitions[0].committed_offset

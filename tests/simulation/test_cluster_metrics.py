@@ -18,6 +18,7 @@ from kserver.metrics import catalog
 from kserver.metrics.names import Metric
 from kserver.peer import Peer
 from kserver.wire import versions
+from kserver.wire.api_key import ApiKey
 from tests.simulation.test_controller import the_controller
 from tests.simulation.test_controller_operations import QUICK
 from tests.simulation.test_replication import producer
@@ -29,7 +30,6 @@ from tests.support.wire_client import milliseconds
 SEEDS = seeds(2, 1)
 PORT = 9404
 PATIENCE_S = 30
-CREATE_TOPICS, ELECT_LEADERS = 19, 43
 RECORDS = 20
 MEASURED: dict[Metric, str] = {
     catalog.LEADERS: "leaders",
@@ -114,7 +114,7 @@ class Measured:
 
     async def elect_preferred(self) -> None:
         peer = await self.admin.cluster.peer(To.CONTROLLER)
-        new = versions.request(ELECT_LEADERS, peer.version(ELECT_LEADERS))
+        new = versions.request(ApiKey.ELECT_LEADERS, peer.version(ApiKey.ELECT_LEADERS))
         timeout = milliseconds(30_000)
         await peer.call(new(election_type=0, topic_partitions=None, timeout=timeout))
 
@@ -402,7 +402,7 @@ async def held_up(loop: SimLoop) -> None:
     """ZooKeeper does not respond to the controller for a while."""
     async with measured(loop) as m:
         peers = [await m.cluster.brokers[m.controller].connect() for _ in range(5)]
-        new = versions.request(CREATE_TOPICS, peers[0].version(CREATE_TOPICS))
+        new = versions.request(ApiKey.CREATE_TOPICS, peers[0].version(ApiKey.CREATE_TOPICS))
 
         async def create(number: int, peer: Peer) -> None:
             topic = new.topics(name=f"v{number}", num_partitions=1, replication_factor=1)

@@ -13,7 +13,7 @@ from kcli.client.config import AdminConfig
 from kcli.client.features import FeatureUpdate, UpgradeType
 from kserver.errors import ErrorCode
 from kserver.replica.committed import Uncommitted
-from kserver.txn.markers import WRITE_TXN_MARKERS
+from kserver.wire.api_key import ApiKey
 from kserver.wire.versions import request
 from tests.simulation.test_exactly_once import BROKER
 from tests.simulation.test_groups import names_found, planted
@@ -161,7 +161,7 @@ async def stopped(loop: SimLoop) -> None:
     for other in cluster.brokers.keys() - {stopping}:
         loop.network.cut(f"b{stopping}", f"b{other}")
     peer = await cluster.brokers[stopping].connect()
-    new = request(WRITE_TXN_MARKERS, peer.version(WRITE_TXN_MARKERS))
+    new = request(ApiKey.WRITE_TXN_MARKERS, peer.version(ApiKey.WRITE_TXN_MARKERS))
     marker = new.markers(
         producer_id=1, topics=[new.markers.topics(name="t", partition_indexes=(0,))]
     )

@@ -15,13 +15,13 @@ from kserver.errors import ErrorCode
 from kserver.model import TRANSACTION_STATE
 from kserver.peer import Peer
 from kserver.txn.verification import Verification
+from kserver.wire.api_key import ApiKey
 from kserver.wire.batch import encode_batch
 from kserver.wire.versions import request
 from tests.simulation.test_groups import planted
 from tests.support.loop import SimLoop, simulate
 from tests.support.simulated_cluster import SimulatedCluster
 
-PRODUCE, FIND_COORDINATOR, INIT_PRODUCER_ID, ADD_PARTITIONS, END = 0, 10, 22, 24, 26
 IDS = (1, 2, 3)
 SETTINGS = {"transaction.state.log.num.partitions": 1, "request.timeout.ms": 5000}
 FIRST_WITH_ABORTABLE, FIRST_TO_ADD = 11, 12
@@ -46,7 +46,7 @@ class Scene:
     async def begin(self, version: int = 4) -> None:
         answer = await self.call(
             self.coordinator,
-            INIT_PRODUCER_ID,
+            ApiKey.INIT_PRODUCER_ID,
             version,
             transactional_id="x",
             transaction_timeout=datetime.timedelta(seconds=60),
@@ -57,11 +57,11 @@ class Scene:
         self.producer = (answer.producer_id, answer.producer_epoch)
 
     async def add(self) -> ErrorCode:
-        new = request(ADD_PARTITIONS, 3)
+        new = request(ApiKey.ADD_PARTITIONS_TO_TXN, 3)
         producer_id, epoch = self.producer
         answer = await self.call(
             self.coordinator,
-            ADD_PARTITIONS,
+            ApiKey.ADD_PARTITIONS_TO_TXN,
             3,
             v3_and_below_transactional_id="x",
             v3_and_below_producer_id=producer_id,
@@ -80,11 +80,11 @@ class Scene:
             base_sequence=0,
             transactional=True,
         )
-        new = request(PRODUCE, version)
+        new = request(ApiKey.PRODUCE, version)
         partition = new.topic_data.partition_data(index=self.leader - 1, records=batch)
         answer = await self.call(
             self.leader,
-            PRODUCE,
+            ApiKey.PRODUCE,
             version,
             transactional_id="x",
             acks=-1,
@@ -97,7 +97,7 @@ class Scene:
         producer_id, epoch = self.producer
         answer = await self.call(
             self.coordinator,
-            END,
+            ApiKey.END_TXN,
             version,
             transactional_id="x",
             producer_id=producer_id,
@@ -121,7 +121,7 @@ def run(scenario: Any, seed: int = 1) -> None:
             placed = {id_ - 1: (id_, *(o for o in IDS if o != id_)) for id_ in IDS}
             await admin.create_topics([NewTopic("t", assignments=placed)])
         await Scene(loop, cluster, 1).call(
-            1, FIND_COORDINATOR, 4, key_type=1, coordinator_keys=["x"]
+            1, ApiKey.FIND_COORDINATOR, 4, key_type=1, coordinator_keys=["x"]
         )
         await cluster.until_in_sync(TRANSACTION_STATE, 1)
         await cluster.until_in_sync("t", len(IDS))

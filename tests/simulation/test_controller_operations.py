@@ -26,6 +26,7 @@ from kserver.errors import ErrorCode, KafkaError
 from kserver.metadata import TopicInfo
 from kserver.model import TopicPartition
 from kserver.wire import versions
+from kserver.wire.api_key import ApiKey
 from kserver.world.zookeeper import NO_SESSION, Delete, Op
 from tests.simulation.test_controller import the_controller
 from tests.support.loop import SimLoop, simulate
@@ -38,7 +39,6 @@ from tests.support.zookeeper import SimZooKeeper
 PATIENCE_S = 120
 SESSION_S = int(str(SETTINGS["zookeeper.session.timeout.ms"])) / 1000
 KILLED, CUT, SILENT, PAUSED, DEPOSED = FAULTS = ("killed", "cut", "silent", "paused", "deposed")
-ELECT_LEADERS = 43
 BROKERS = (1, 2, 3)
 SEEDS = seeds(4)
 QUICK = {
@@ -209,7 +209,7 @@ class PreferredElection(Operation):
     async def ask(self, admin: Admin) -> None:
         try:
             peer = await admin.cluster.peer(To.CONTROLLER)
-            new = versions.request(ELECT_LEADERS, peer.version(ELECT_LEADERS))
+            new = versions.request(ApiKey.ELECT_LEADERS, peer.version(ApiKey.ELECT_LEADERS))
             answer = await peer.call(
                 new(election_type=0, topic_partitions=None, timeout=milliseconds(30_000))
             )

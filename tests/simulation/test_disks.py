@@ -13,16 +13,15 @@ import pytest
 
 from kserver.errors import ErrorCode
 from kserver.peer import Peer
+from kserver.wire.api_key import ApiKey
 from kserver.wire.batch import batches, encode_batch
+from kserver.wire.special_offsets import EARLIEST, LATEST
 from kserver.wire.versions import request
 from tests.simulation.test_broker import batch, create, fetch, produce
 from tests.support.loop import SimLoop, simulate
 from tests.support.seeds import seeds
 from tests.support.simulated import DATA, SimulatedBroker
 
-LIST_OFFSETS, METADATA, DELETE_TOPICS, DELETE_RECORDS = 2, 3, 20, 21
-ALTER_REPLICA_LOG_DIRS, DESCRIBE_LOG_DIRS, DESCRIBE_TOPIC_PARTITIONS = 34, 35, 75
-EARLIEST, LATEST = -2, -1
 PARTITIONS = 6
 DIRECTORIES = ("/a", "/b", "/c")
 SETTINGS: dict[str, object] = {
@@ -73,7 +72,7 @@ async def values_from(peer: Peer, partition: int, offset: int = 0) -> dict[int, 
 
 
 async def listed(peer: Peer, partition: int, timestamp: int) -> Any:
-    build = request(LIST_OFFSETS, 5)
+    build = request(ApiKey.LIST_OFFSETS, 5)
     asked = build.topics.partitions(partition_index=partition, timestamp=timestamp)
     topics = [build.topics(name="t", partitions=[asked])]
     answer = await peer.call(build(topics=topics, replica_id=-1))
@@ -81,14 +80,14 @@ async def listed(peer: Peer, partition: int, timestamp: int) -> Any:
 
 
 async def move(peer: Peer, partition: int, path: str) -> ErrorCode:
-    build = request(ALTER_REPLICA_LOG_DIRS, 2)
+    build = request(ApiKey.ALTER_REPLICA_LOG_DIRS, 2)
     topics = [build.dirs.topics(name="t", partitions=(partition,))]
     answer = await peer.call(build(dirs=[build.dirs(path=path, topics=topics)]))
     return answer.results[0].partitions[0].error_code
 
 
 async def delete_before(peer: Peer, partition: int, offset: int) -> ErrorCode:
-    build = request(DELETE_RECORDS, 2)
+    build = request(ApiKey.DELETE_RECORDS, 2)
     asked = build.topics.partitions(partition_index=partition, offset=offset)
     answer = await peer.call(build(topics=[build.topics(name="t", partitions=[asked])]))
     return answer.topics[0].partitions[0].error_code
@@ -96,7 +95,7 @@ async def delete_before(peer: Peer, partition: int, offset: int) -> ErrorCode:
 
 async def described(peer: Peer) -> dict[str, tuple[ErrorCode, dict[int, tuple[int, bool]]]]:
     """Of each directory its error, and lag and future of the topic's replicas."""
-    answer = await peer.call(request(DESCRIBE_LOG_DIRS, 4)(topics=None))
+    answer = await peer.call(request(ApiKey.DESCRIBE_LOG_DIRS, 4)(topics=None))
     return {
         found.log_dir: (
             found.error_code,
@@ -228,9 +227,9 @@ async def it_is_told(loop: SimLoop) -> None:
     assert loop.time() - asked_s < 1
 
     async def told(peer: Peer) -> None:
-        build = request(METADATA, 9)
+        build = request(ApiKey.METADATA, 9)
         topic = (await peer.call(build(topics=[build.topics(name="t")]))).topics[0]
-        build = request(DESCRIBE_TOPIC_PARTITIONS, 0)
+        build = request(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0)
         page = (await peer.call(build(topics=[], response_partition_limit=99))).topics[0]
         for partitions in (topic.partitions, page.partitions):
             for p in partitions:
@@ -459,7 +458,7 @@ async def slowly(loop: SimLoop) -> None:
     assert await move(peer, 0, new) is OK
     assert not leftovers(broker)
     assert await move(peer, 0, old) is OK
-    build = request(DELETE_TOPICS, 5)
+    build = request(ApiKey.DELETE_TOPICS, 5)
     await peer.call(build(topic_names=["t"], timeout=datetime.timedelta(seconds=5)))
     assert not leftovers(broker)
     assert not broker.bugs

@@ -18,6 +18,7 @@ from kserver.config.setting import Acts, Dynamic, Setting, settings_of
 from kserver.config.topic import TopicConfig
 from kserver.errors import ErrorCode
 from kserver.peer import Peer
+from kserver.wire.api_key import ApiKey
 from kserver.wire.batch import batches, encode_batch
 from kserver.wire.compression import Compression
 from kserver.wire.versions import request
@@ -25,7 +26,7 @@ from tests.simulation.test_broker import batch, create, fetch, produce
 from tests.support.loop import SimLoop, simulate
 from tests.support.simulated import SimulatedBroker
 
-INCREMENTAL_ALTER_CONFIGS, DESCRIBE_CONFIGS, BROKER = 44, 32, 4
+BROKER = 4
 SET, DELETE = 0, 1
 WITH_SOCKETS = {"listeners", "advertised.listeners", "listener.security.protocol.map"}
 DYNAMIC = {
@@ -59,7 +60,7 @@ class Host(NamedTuple):
         return await produce(self.peer, topic, 0, encode_batch(records, **fields))
 
     async def set(self, broker: str, key: str, value: str | None) -> None:
-        build = request(INCREMENTAL_ALTER_CONFIGS, 1)
+        build = request(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1)
         config = build.resources.configs(
             name=key, config_operation=DELETE if value is None else SET, value=value
         )
@@ -69,7 +70,7 @@ class Host(NamedTuple):
         assert result.error_code is ErrorCode.none, result.error_message
 
     async def described(self, key: str) -> str | None:
-        build = request(DESCRIBE_CONFIGS, 4)
+        build = request(ApiKey.DESCRIBE_CONFIGS, 4)
         asked = build.resources(resource_type=BROKER, resource_name="0", configuration_keys=[key])
         answer = await self.peer.call(build(resources=[asked], include_synonyms=False))
         return answer.results[0].configs[0].value

@@ -14,6 +14,7 @@ from kserver.errors import ErrorCode
 from kserver.model import NO_BROKER
 from kserver.peer import Peer
 from kserver.wire import versions
+from kserver.wire.api_key import ApiKey
 from tests.support.loop import SimLoop, simulate
 from tests.support.seeds import seeds
 from tests.support.simulated_cluster import SETTINGS, SimulatedCluster
@@ -21,7 +22,6 @@ from tests.support.simulated_cluster import SETTINGS, SimulatedCluster
 SEEDS = seeds(4)
 SESSION_S = int(SETTINGS["zookeeper.session.timeout.ms"]) / 1000
 SOON_S = 1.0
-METADATA = 3
 
 
 async def started(loop: SimLoop) -> SimulatedCluster:
@@ -112,7 +112,7 @@ async def listener_lost(loop: SimLoop) -> str:
 
 async def told(broker: Peer) -> int:
     """Who leads partition 0, as clients are told."""
-    new = versions.request(METADATA, broker.version(METADATA))
+    new = versions.request(ApiKey.METADATA, broker.version(ApiKey.METADATA))
     answer = await broker.call(new(topics=[new.topics(name="t")]))
     partition = answer.topics[0].partitions[0]
     assert (partition.leader_id == NO_BROKER) == (

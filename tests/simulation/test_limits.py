@@ -11,13 +11,13 @@ import pytest
 from kserver.errors import ErrorCode
 from kserver.network.listener import RECEIVE_GRACE_S, RECEIVED_BYTES_A_SECOND, SWEEP_S
 from kserver.peer import Peer, PeerOptions
+from kserver.wire.api_key import ApiKey
 from kserver.wire.batch import encode_batch
 from kserver.wire.versions import request
 from tests.simulation.test_broker import create
 from tests.support.loop import SimLoop, host, simulate
 from tests.support.simulated import PORT, SimulatedBroker
 
-PRODUCE, FETCH, ALTER_CLIENT_QUOTAS = 0, 1, 49
 BOUND = 100_000
 A_SECOND = datetime.timedelta(seconds=1)
 
@@ -46,7 +46,7 @@ async def connected(broker: SimulatedBroker) -> Peer:
 
 
 async def set_quota(peer: Peer, key: str, value: float | None) -> None:
-    build = request(ALTER_CLIENT_QUOTAS, 1)
+    build = request(ApiKey.ALTER_CLIENT_QUOTAS, 1)
     entry = build.entries
     answer = await peer.call(
         build(
@@ -67,7 +67,7 @@ def records(size: int) -> bytes:
 
 async def produced(peer: Peer, size: int):
     """The wait that was told, in seconds."""
-    build = request(PRODUCE, 9)
+    build = request(ApiKey.PRODUCE, 9)
     data = build.topic_data.partition_data(index=0, records=records(size))
     topic = build.topic_data(name="t", partition_data=[data])
     answer = await peer.call(build(acks=-1, timeout=A_SECOND, topic_data=[topic]))
@@ -75,7 +75,7 @@ async def produced(peer: Peer, size: int):
 
 
 async def fetched(peer: Peer, offset: int):
-    build = request(FETCH, 11)
+    build = request(ApiKey.FETCH, 11)
     asked = build.topics.partitions(
         partition=0, fetch_offset=offset, partition_max_bytes=30_000, current_leader_epoch=-1
     )

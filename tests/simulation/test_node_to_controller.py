@@ -12,12 +12,12 @@ from kserver import znodes
 from kserver.errors import ErrorCode
 from kserver.model import CONSUMER_OFFSETS
 from kserver.peer import Peer
+from kserver.wire.api_key import ApiKey
 from kserver.wire.versions import request
 from tests.support.loop import SimLoop, simulate
 from tests.support.seeds import seeds
 from tests.support.simulated_cluster import SimulatedCluster
 
-METADATA, FIND_COORDINATOR, CREATE_TOPICS, INIT_PRODUCER_ID, ALLOCATE = 3, 10, 19, 22, 67
 SEEDS = seeds(5)
 OK = ErrorCode.none
 
@@ -48,7 +48,7 @@ class Scene:
 
     async def asked_for(self, id_: int, topic: str) -> ErrorCode:
         """What a client is told that asks this broker for a topic, which is made if need be."""
-        new = request(METADATA, 9)
+        new = request(ApiKey.METADATA, 9)
         wanted = [new.topics(name=topic)]
         peer = await self.cluster.brokers[id_].connect()
         answer = await peer.call(new(topics=wanted, allow_auto_topic_creation=True))
@@ -56,14 +56,16 @@ class Scene:
         return answer.topics[0].error_code
 
     async def coordinator(self, id_: int, group: str = "g") -> ErrorCode:
-        answer = await self.ask(id_, FIND_COORDINATOR, coordinator_keys=[group])
+        answer = await self.ask(id_, ApiKey.FIND_COORDINATOR, coordinator_keys=[group])
         return answer.coordinators[0].error_code
 
     async def allocate(self, id_: int, broker: int, epoch: int) -> Any:
         """Asked as a broker asks, from where one is registered."""
         peer = await self.cluster.brokers[id_].connect(f"b{self.others[0]}")
         try:
-            asked = request(ALLOCATE, peer.version(ALLOCATE))
+            asked = request(
+                ApiKey.ALLOCATE_PRODUCER_IDS, peer.version(ApiKey.ALLOCATE_PRODUCER_IDS)
+            )
             return await peer.call(asked(broker_id=broker, broker_epoch=epoch))
         finally:
             peer.close()
@@ -147,12 +149,12 @@ def test_offsets_are_kept_nowhere_before_they_can_be_kept_everywhere(seed: int) 
 def test_only_the_controller_makes_topics() -> None:
     async def scenario(scene: Scene) -> None:
         await scene.cluster.start()
-        new = request(CREATE_TOPICS, 7)
+        new = request(ApiKey.CREATE_TOPICS, 7)
         topic = new.topics(name="t", num_partitions=1, replication_factor=1)
         wanted = {"topics": [topic], "timeout": datetime.timedelta(seconds=5)}
-        answer = await scene.ask(scene.others[0], CREATE_TOPICS, **wanted)
+        answer = await scene.ask(scene.others[0], ApiKey.CREATE_TOPICS, **wanted)
         assert answer.topics[0].error_code is ErrorCode.not_controller
-        answer = await scene.ask(scene.controller, CREATE_TOPICS, **wanted)
+        answer = await scene.ask(scene.controller, ApiKey.CREATE_TOPICS, **wanted)
         assert answer.topics[0].error_code is OK
 
     run(scenario)
@@ -194,7 +196,7 @@ def test_no_two_producers_are_given_one_id_while_controllers_come_and_go(seed: i
         given: list[int] = []
         for _ in range(40):
             for id_ in sorted(cluster.up):
-                answer = await scene.ask(id_, INIT_PRODUCER_ID, transactional_id=None)
+                answer = await scene.ask(id_, ApiKey.INIT_PRODUCER_ID, transactional_id=None)
                 assert answer.error_code in (OK, ErrorCode.coordinator_load_in_progress)
                 if answer.error_code is OK:
                     given.append(answer.producer_id)

@@ -8,15 +8,14 @@ import random
 import pytest
 
 from kcli.client.config import ProducerConfig
-from kcli.client.identity import INIT_PRODUCER_ID
-from kcli.client.produce import PRODUCE
 from kcli.perf.payloads import Letters
 from kcli.perf.producing import Load, Producing
 from kcli.perf.tally import Sum
 from kserver.errors import ErrorCode
+from kserver.wire.api_key import ApiKey
 from tests.support.loop import SimLoop, simulate
 from tests.support.producing import OK, Topic, identity
-from tests.support.scripted_broker import METADATA, ScriptedBroker, metadata
+from tests.support.scripted_broker import ScriptedBroker, metadata
 
 ON_THE_WAY_MS = 8
 """The simulated network takes a millisecond there and back, seldom some more."""
@@ -45,9 +44,9 @@ def measured(
 
     async def main(loop: SimLoop) -> None:
         broker = ScriptedBroker(loop, "broker-0")
-        broker.on(METADATA, metadata(broker, topics=[("t", OK, *[(0, 1)] * partitions)]))
-        broker.on(INIT_PRODUCER_ID, identity)
-        broker.on(PRODUCE, handle)
+        broker.on(ApiKey.METADATA, metadata(broker, topics=[("t", OK, *[(0, 1)] * partitions)]))
+        broker.on(ApiKey.INIT_PRODUCER_ID, identity)
+        broker.on(ApiKey.PRODUCE, handle)
         await broker.start()
         if verdict is not None:
             outcome.topic.verdict = verdict

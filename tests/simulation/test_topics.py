@@ -11,6 +11,7 @@ from kserver import znodes
 from kserver.errors import ErrorCode, StorageError
 from kserver.metadata import ClusterMetadata
 from kserver.peer import Peer
+from kserver.wire.api_key import ApiKey
 from kserver.wire.versions import request
 from kserver.world.embedded import COORDINATION
 from kserver.world.zookeeper import ANY_VERSION, NO_SESSION, Delete, SetData
@@ -21,18 +22,19 @@ from tests.support.simulated import DATA, SimulatedBroker
 from tests.support.simulated_cluster import SimulatedCluster
 
 SEEDS = seeds(8)
-METADATA, DELETE_TOPICS, DELETE_RECORDS = 3, 20, 21
 
 
 async def delete(peer: Peer, topic: str) -> ErrorCode:
     answer = await peer.call(
-        request(DELETE_TOPICS, 5)(topic_names=[topic], timeout=datetime.timedelta(seconds=10))
+        request(ApiKey.DELETE_TOPICS, 5)(
+            topic_names=[topic], timeout=datetime.timedelta(seconds=10)
+        )
     )
     return answer.responses[0].error_code
 
 
 async def delete_records(peer: Peer, topic: str, before: int) -> None:
-    new = request(DELETE_RECORDS, 1)
+    new = request(ApiKey.DELETE_RECORDS, 1)
     partition = new.topics.partitions(partition_index=0, offset=before)
     topics = [new.topics(name=topic, partitions=[partition])]
     answer = await peer.call(new(topics=topics, timeout=datetime.timedelta(seconds=10)))
@@ -175,7 +177,7 @@ async def named_while_unreadable(loop: SimLoop) -> None:
 
     async def asked(id_: int) -> ErrorCode:
         peer = await cluster.brokers[id_].connect()
-        new = request(METADATA, 12)
+        new = request(ApiKey.METADATA, 12)
         answer = await peer.call(new(topics=[new.topics(name="t")], allow_auto_topic_creation=True))
         peer.close()
         return answer.topics[0].error_code

@@ -19,15 +19,14 @@ from kserver.peer import Peer
 from kserver.txn.markers import UNKNOWN_S, Marker
 from kserver.txn.requests import AddPartitions, EndTransaction
 from kserver.txn.transaction import PREPARED, ProducerIdAndEpoch, TransactionState
+from kserver.wire.api_key import ApiKey
 from kserver.wire.batch import batches, encode_batch
 from kserver.wire.versions import request
-from tests.simulation.test_broker import PRODUCE, create, fetch
+from tests.simulation.test_broker import create, fetch
 from tests.support.loop import SimLoop, simulate
 from tests.support.simulated import PORT, SimulatedBroker
 
 SEEDS = range(6)
-FIND_COORDINATOR, INIT_PRODUCER_ID, ADD_PARTITIONS, ADD_OFFSETS, END_TXN = 10, 22, 24, 25, 26
-TXN_OFFSET_COMMIT, OFFSET_FETCH, FETCH, UPDATE_FEATURES = 28, 9, 1, 57
 TOPIC, GROUP, NAME = "t", "g", "writer"
 SETTINGS: dict[str, object] = {
     "log.index.size.max.bytes": 4096,
@@ -83,10 +82,10 @@ class Writer:
             self.peer.close()
         self.peer = await self.broker.connect("writer")
         for kind, key in enumerate((GROUP, NAME)):
-            await self.ask(request(FIND_COORDINATOR, 3), key=key, key_type=kind)
+            await self.ask(request(ApiKey.FIND_COORDINATOR, 3), key=key, key_type=kind)
         answer = await self.until_told(
             lambda a: [a.error_code],
-            *(INIT_PRODUCER_ID, 4),
+            *(ApiKey.INIT_PRODUCER_ID, 4),
             transactional_id=NAME,
             transaction_timeout=TIMEOUT,
         )
@@ -100,14 +99,14 @@ class Writer:
     async def write(self, number: int) -> None:
         if not self.is_implicit:
             named = {f"v3_and_below_{k}": v for k, v in self.given._asdict().items()}
-            build = request(ADD_PARTITIONS, 3)
+            build = request(ApiKey.ADD_PARTITIONS_TO_TXN, 3)
             await self.until_told(
                 lambda a: [
                     p.partition_error_code
                     for t in a.results_by_topic_v3_and_below
                     for p in t.results_by_partition
                 ],
-                *(ADD_PARTITIONS, 3),
+                *(ApiKey.ADD_PARTITIONS_TO_TXN, 3),
                 v3_and_below_transactional_id=NAME,
                 v3_and_below_topics=[build.v3_and_below_topics(name=TOPIC, partitions=(0, 1))],
                 **named,
@@ -123,11 +122,11 @@ class Writer:
             transactional=True,
             **self.given._asdict(),
         )
-        build = request(PRODUCE, version)
+        build = request(ApiKey.PRODUCE, version)
         data = build.topic_data.partition_data(index=partition, records=records)
         await self.until_told(
             lambda a: [a.responses[0].partition_responses[0].error_code],
-            *(PRODUCE, version),
+            *(ApiKey.PRODUCE, version),
             transactional_id=NAME,
             acks=-1,
             timeout=datetime.timedelta(seconds=5),
@@ -138,15 +137,15 @@ class Writer:
     async def _commit_offset(self, number: int) -> None:
         named = {"transactional_id": NAME, "group_id": GROUP, **self.given._asdict()}
         if not self.is_implicit:
-            await self.until_told(lambda a: [a.error_code], ADD_OFFSETS, 3, **named)
+            await self.until_told(lambda a: [a.error_code], ApiKey.ADD_OFFSETS_TO_TXN, 3, **named)
         version = 5 if self.is_implicit else 4
-        build = request(TXN_OFFSET_COMMIT, version)
+        build = request(ApiKey.TXN_OFFSET_COMMIT, version)
         one = build.topics.partitions(
             partition_index=0, committed_offset=number, committed_metadata=""
         )
         await self.until_told(
             lambda a: [a.topics[0].partitions[0].error_code],
-            *(TXN_OFFSET_COMMIT, version),
+            *(ApiKey.TXN_OFFSET_COMMIT, version),
             topics=[build.topics(name=TOPIC, partitions=[one])],
             generation_id=-1,
             member_id="",
@@ -157,7 +156,7 @@ class Writer:
         version = 5 if self.is_implicit else 3
         answer = await self.until_told(
             lambda a: [a.error_code],
-            *(END_TXN, version),
+            *(ApiKey.END_TXN, version),
             transactional_id=NAME,
             committed=commit,
             **self.given._asdict(),
@@ -172,7 +171,7 @@ async def committed(peer: Peer, partition: int) -> list[int]:
     offset = 0
     aborted: list[tuple[int, int]] = []
     while True:
-        build = request(FETCH, 12)
+        build = request(ApiKey.FETCH, 12)
         one = build.topics.partitions(
             partition=partition,
             current_leader_epoch=-1,
@@ -208,13 +207,13 @@ async def committed(peer: Peer, partition: int) -> list[int]:
 
 
 async def committed_offset(writer: Writer) -> int:
-    build = request(OFFSET_FETCH, 7)
+    build = request(ApiKey.OFFSET_FETCH, 7)
     answer = await writer.until_told(
         lambda a: [
             a.error_code,
             a.topics[0].partitions[0].error_code if a.topics else a.error_code,
         ],
-        *(OFFSET_FETCH, 7),
+        *(ApiKey.OFFSET_FETCH, 7),
         group_id=GROUP,
         topics=[build.topics(name=TOPIC, partition_indexes=(0,))],
         require_stable=True,
@@ -224,7 +223,7 @@ async def committed_offset(writer: Writer) -> int:
 
 
 async def finalize(peer: Peer, version: int) -> None:
-    build = request(UPDATE_FEATURES, 1)
+    build = request(ApiKey.UPDATE_FEATURES, 1)
     update = build.feature_updates(
         feature="transaction.version", max_version_level=version, upgrade_type=2
     )

@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from kserver.errors import ErrorCode, ProtocolError
+from kserver.wire.api_key import ApiKey
 from kserver.wire.batch import NewRecord, RecordBatch, batches, encode_batch
+from kserver.wire.special_offsets import EARLIEST
 from tests.support import apache_kafka
 from tests.support.process import BrokerProcess
 from tests.support.tools import free_port, require
@@ -31,9 +33,6 @@ KINDS = tuple(os.environ.get("BROKERS", OURS).split())
 """OURS, and versions of Apache Kafka."""
 DAY_MS = 86_400_000
 
-PRODUCE, LIST_OFFSETS, METADATA, OFFSET_FETCH, FIND_COORDINATOR = 0, 2, 3, 9, 10
-API_VERSIONS, CREATE_TOPICS, CREATE_PARTITIONS = 18, 19, 37
-EARLIEST = -2
 START_TIMEOUT_S = 180
 STOP_TIMEOUT_S = 60
 CHANGE_TIMEOUT_S = 30
@@ -160,7 +159,7 @@ def serves(address: str) -> bool:
     """Return whether a broker responds at this address, and returns its address to clients."""
     try:
         with WireClient(address) as client:
-            return bool(client.call(METADATA, 1, topics=[]).brokers)
+            return bool(client.call(ApiKey.METADATA, 1, topics=[]).brokers)
     except (OSError, ProtocolError):
         # ProtocolError: a server of another kind had the port a moment ago.
         return False
@@ -169,7 +168,7 @@ def serves(address: str) -> bool:
 def served_versions(address: str) -> dict[int, range]:
     """Return the versions of each API that the broker at this address supports."""
     with WireClient(address) as client:
-        answer = client.call(API_VERSIONS, 0)
+        answer = client.call(ApiKey.API_VERSIONS, 0)
     return {a.api_key: range(a.min_version, a.max_version + 1) for a in answer.api_keys}
 
 
@@ -186,7 +185,9 @@ def create_topic(address: str, name: str, partitions: int = 1, **config: object)
         "configs": configs,
     }
     with WireClient(address) as client:
-        (made,) = client.call(CREATE_TOPICS, 5, topics=[topic], timeout=milliseconds(30_000)).topics
+        (made,) = client.call(
+            ApiKey.CREATE_TOPICS, 5, topics=[topic], timeout=milliseconds(30_000)
+        ).topics
         assert made.error_code is ErrorCode.none, (made.error_code, made.error_message)
         until(lambda: _is_led(client, name, partitions))
     return name
@@ -201,10 +202,10 @@ def await_coordinator(address: str, group: str) -> str:
 
     def answers() -> bool:
         (found,) = client.call(
-            FIND_COORDINATOR, 4, coordinator_keys=[group], key_type=0
+            ApiKey.FIND_COORDINATOR, 4, coordinator_keys=[group], key_type=0
         ).coordinators
         asked = {"name": "no-such-topic", "partition_indexes": [0]}
-        told = client.call(OFFSET_FETCH, 5, group_id=group, topics=[asked])
+        told = client.call(ApiKey.OFFSET_FETCH, 5, group_id=group, topics=[asked])
         return found.error_code is told.error_code is ErrorCode.none
 
     with WireClient(address) as client:
@@ -217,7 +218,11 @@ def grow_topic(address: str, name: str, partitions: int) -> None:
     topic = {"name": name, "count": partitions, "assignments": None}
     with WireClient(address) as client:
         answer = client.call(
-            CREATE_PARTITIONS, 1, topics=[topic], timeout=milliseconds(30_000), validate_only=False
+            ApiKey.CREATE_PARTITIONS,
+            1,
+            topics=[topic],
+            timeout=milliseconds(30_000),
+            validate_only=False,
         )
         (grown,) = answer.results
         assert grown.error_code is ErrorCode.none, (grown.error_code, grown.error_message)
@@ -234,7 +239,9 @@ def append(
     data = {"index": partition, "records": encode_batch(records, **fields)}
     topics = [{"name": topic, "partition_data": [data]}]
     with WireClient(address) as client:
-        answer = client.call(PRODUCE, 8, acks=-1, timeout=milliseconds(30_000), topic_data=topics)
+        answer = client.call(
+            ApiKey.PRODUCE, 8, acks=-1, timeout=milliseconds(30_000), topic_data=topics
+        )
     (appended,) = answer.responses[0].partition_responses
     assert appended.error_code is ErrorCode.none, (appended.error_code, appended.error_message)
     offset: int = appended.base_offset
@@ -254,7 +261,7 @@ def until(holds: Callable[[], bool], within_s: float = CHANGE_TIMEOUT_S) -> None
 def _is_led(client: WireClient, name: str, partitions: int) -> bool:
     asked = [{"partition_index": p, "timestamp": EARLIEST} for p in range(partitions)]
     topics = [{"name": name, "partitions": asked}]
-    (topic,) = client.call(LIST_OFFSETS, 5, replica_id=-1, topics=topics).topics
+    (topic,) = client.call(ApiKey.LIST_OFFSETS, 5, replica_id=-1, topics=topics).topics
     return all(p.error_code is ErrorCode.none for p in topic.partitions)
 
 

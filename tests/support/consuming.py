@@ -8,14 +8,13 @@ from uuid import UUID
 
 from kcli.client.config import ConsumerConfig
 from kcli.client.consumer import Consumer, ConsumerRecord
-from kcli.client.fetcher import FETCH, OFFSET_FOR_LEADER_EPOCH
-from kcli.client.offsets import LIST_OFFSETS
 from kserver.errors import ErrorCode
 from kserver.model import TopicPartition
+from kserver.wire.api_key import ApiKey
 from kserver.wire.batch import encode_batch
 from kserver.wire.versions import reply_to
 from tests.support.loop import SimLoop, simulate
-from tests.support.scripted_broker import METADATA, ScriptedBroker, metadata
+from tests.support.scripted_broker import ScriptedBroker, metadata
 
 OK = ErrorCode.none
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -62,18 +61,18 @@ class Server:
         self.session: dict[TopicPartition, object] | None = None
         self.sessions = True
         self.epoch = 0
-        self.broker.on(FETCH, self.fetch)
-        self.broker.on(LIST_OFFSETS, self.list_offsets)
-        self.broker.on(OFFSET_FOR_LEADER_EPOCH, self.end_of_epoch)
+        self.broker.on(ApiKey.FETCH, self.fetch)
+        self.broker.on(ApiKey.LIST_OFFSETS, self.list_offsets)
+        self.broker.on(ApiKey.OFFSET_FOR_LEADER_EPOCH, self.end_of_epoch)
         self.lead()
 
     def lead(self) -> None:
         leads = [(self.broker.id, log.epoch) for log in self.logs.values()]
-        self.broker.on(METADATA, metadata(self.broker, topics=[("t", OK, *leads)]))
+        self.broker.on(ApiKey.METADATA, metadata(self.broker, topics=[("t", OK, *leads)]))
 
     @property
     def fetches(self):
-        return self.broker.asked(FETCH)
+        return self.broker.asked(ApiKey.FETCH)
 
     def list_offsets(self, request):
         reply = reply_to(request)

@@ -13,12 +13,12 @@ from kcli.client.consumer import Consumer
 from kcli.client.listener import RebalanceListener
 from kserver.errors import ErrorCode
 from kserver.model import TopicPartition
+from kserver.wire.api_key import ApiKey
 from kserver.wire.versions import reply_to
 from tests.support.consuming import ID, T0, T1, Server
 from tests.support.loop import SimLoop, simulate
 
 OK = ErrorCode.none
-COMMIT, LOOK_UP, FIND, JOIN, BEAT, LEAVE, SYNC, CONSUMER_BEAT = 8, 9, 10, 11, 12, 13, 14, 68
 GIVEN_ID = "m-1"
 
 
@@ -42,14 +42,14 @@ class Coordinator(Server):
         self.id = self.broker.id
         """The broker id that FindCoordinator returns."""
         for key, answer in (
-            (FIND, self.find),
-            (JOIN, self.join),
-            (SYNC, self.sync),
-            (BEAT, self.beat),
-            (LEAVE, self.leave),
-            (COMMIT, self.commit),
-            (LOOK_UP, self.look_up),
-            (CONSUMER_BEAT, self.consumer_beat),
+            (ApiKey.FIND_COORDINATOR, self.find),
+            (ApiKey.JOIN_GROUP, self.join),
+            (ApiKey.SYNC_GROUP, self.sync),
+            (ApiKey.HEARTBEAT, self.beat),
+            (ApiKey.LEAVE_GROUP, self.leave),
+            (ApiKey.OFFSET_COMMIT, self.commit),
+            (ApiKey.OFFSET_FETCH, self.look_up),
+            (ApiKey.CONSUMER_GROUP_HEARTBEAT, self.consumer_beat),
         ):
             self.broker.on(key, answer)
 
@@ -71,7 +71,7 @@ class Coordinator(Server):
 
     def join(self, request):
         reply = reply_to(request)
-        code = self.refusal(JOIN)
+        code = self.refusal(ApiKey.JOIN_GROUP)
         if code is OK and not request.member_id and request.group_instance_id is None:
             code = ErrorCode.member_id_required
         if code is not OK:
@@ -97,7 +97,7 @@ class Coordinator(Server):
 
     def sync(self, request):
         reply = reply_to(request)
-        if (code := self.refusal(SYNC)) is not OK:
+        if (code := self.refusal(ApiKey.SYNC_GROUP)) is not OK:
             return reply(error_code=code)
         plan = {a.member_id: a.assignment for a in request.assignments}
         return reply(
@@ -107,7 +107,7 @@ class Coordinator(Server):
         )
 
     def beat(self, request):
-        code = self.refusal(BEAT)
+        code = self.refusal(ApiKey.HEARTBEAT)
         if code is OK and self.is_rebalancing:
             code = ErrorCode.rebalance_in_progress
         return reply_to(request)(error_code=code)
@@ -117,7 +117,7 @@ class Coordinator(Server):
 
     def commit(self, request):
         reply = reply_to(request)
-        code = self.refusal(COMMIT)
+        code = self.refusal(ApiKey.OFFSET_COMMIT)
         topics = []
         for topic in request.topics:
             for p in topic.partitions:
@@ -133,7 +133,7 @@ class Coordinator(Server):
     def look_up(self, request):
         reply = reply_to(request)
         (group,) = request.groups
-        if (code := self.refusal(LOOK_UP)) is not OK:
+        if (code := self.refusal(ApiKey.OFFSET_FETCH)) is not OK:
             return reply(groups=[reply.groups(group_id=group.group_id, error_code=code)])
         topics = []
         for topic in group.topics:
@@ -154,7 +154,7 @@ class Coordinator(Server):
 
     def consumer_beat(self, request):
         reply = reply_to(request)
-        if (code := self.refusal(CONSUMER_BEAT)) is not OK:
+        if (code := self.refusal(ApiKey.CONSUMER_GROUP_HEARTBEAT)) is not OK:
             return reply(error_code=code, error_message="as the test wants", assignment=None)
         numbers = [p.partition for p in self.target]
         of = reply.assignment.topic_partitions(topic_id=ID, partitions=numbers)

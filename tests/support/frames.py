@@ -11,10 +11,10 @@ from kcli.client import Admin, Blocking
 from kcli.spark.batch import BatchReader
 from kcli.spark.options import ReadOptions
 from kcli.spark.planning import KafkaOffsetRange
+from kserver.wire.api_key import ApiKey
 from tests.support.brokers import append, create_topic
 from tests.support.wire_client import WireClient, milliseconds
 
-DELETE_RECORDS = 21
 T0 = 1_700_000_000_000
 
 
@@ -60,7 +60,7 @@ def delete_before(broker, topic: str, offset: int) -> None:
     with WireClient(broker.address) as client:
         one = {"partition_index": 0, "offset": offset}
         answer = client.call(
-            DELETE_RECORDS,
+            ApiKey.DELETE_RECORDS,
             1,
             topics=[{"name": topic, "partitions": [one]}],
             timeout=milliseconds(10_000),

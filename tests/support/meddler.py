@@ -19,6 +19,7 @@ from random import Random
 from typing import Any, NamedTuple, Protocol
 
 from kserver.errors import ErrorCode
+from kserver.wire.api_key import ApiKey
 from kserver.wire.codec import (
     read_request,
     read_request_header,
@@ -33,7 +34,6 @@ from tests.support.loop import SimLoop, host
 NAME, PORT = "middle", 9092
 ADDRESS = f"{NAME}:{PORT}"
 FRAME_LIMIT = 1 << 26
-PRODUCE = 0
 NOT_APPENDED = (
     ErrorCode.not_leader_or_follower,
     ErrorCode.not_enough_replicas,
@@ -111,7 +111,7 @@ class Refuser:
 
     def instead(self, frame: memoryview) -> bytes | None:
         header, at = read_request_header(frame)
-        if header.api_key != PRODUCE or not self._refuses():
+        if header.api_key != ApiKey.PRODUCE or not self._refuses():
             return None
         request = read_request(header, frame, at)
         reply, code = reply_to(request), self.random.choice(NOT_APPENDED)
@@ -127,13 +127,13 @@ class Refuser:
             for topic in request.topic_data
         ]
         answer = reply(responses=responses)
-        return write_response(PRODUCE, header.api_version, header.correlation_id, answer)
+        return write_response(ApiKey.PRODUCE, header.api_version, header.correlation_id, answer)
 
     def answer(self, asked: Asked, frame: bytes) -> bytes:
-        if asked.api_key != PRODUCE or not self._refuses():
+        if asked.api_key != ApiKey.PRODUCE or not self._refuses():
             return _with_length(frame)
         code = self.random.choice(APPENDED)
-        id, answer = read_response(PRODUCE, asked.version, memoryview(frame))
+        id, answer = read_response(ApiKey.PRODUCE, asked.version, memoryview(frame))
         refused = dataclasses.replace(
             answer,
             responses=tuple(
@@ -147,7 +147,7 @@ class Refuser:
                 for topic in answer.responses
             ),
         )
-        return write_response(PRODUCE, asked.version, id, refused)
+        return write_response(ApiKey.PRODUCE, asked.version, id, refused)
 
     def _refuses(self) -> bool:
         refuses = self.random.random() < self.share

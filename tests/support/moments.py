@@ -14,15 +14,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kserver import znodes
+from kserver.wire.api_key import ApiKey
 from kserver.world.zookeeper import Op
 from tests.support.zookeeper import SimZooKeeper
 
 if TYPE_CHECKING:
     from tests.support.swarm import Swarm
-
-
-LEADER_AND_ISR, ALTER_PARTITION = 4, 56
-"""API keys."""
 
 
 class Moment(enum.Enum):
@@ -41,7 +38,10 @@ def watching(swarm: Swarm, moment: Moment) -> Iterator[Callable[[], Awaitable[in
     cluster, network = swarm.cluster, swarm.loop.network
     actors: asyncio.Queue[int] = asyncio.Queue()
     ids = {broker.name: id_ for id_, broker in cluster.brokers.items()}
-    requests = {Moment.LEADER_AND_ISR: LEADER_AND_ISR, Moment.ALTER_PARTITION: ALTER_PARTITION}
+    requests = {
+        Moment.LEADER_AND_ISR: ApiKey.LEADER_AND_ISR,
+        Moment.ALTER_PARTITION: ApiKey.ALTER_PARTITION,
+    }
     key = requests.get(moment, 0).to_bytes(2, "big")
 
     def sent(sender: str, receiver: str, data: bytes) -> None:

@@ -17,6 +17,7 @@ from typing import Any, Self
 from confluent_kafka.admin import AdminClient
 
 from kserver.errors import ErrorCode
+from kserver.wire.api_key import ApiKey
 from tests.support.namespaces import Namespaces, Seat
 from tests.support.process import BrokerProcess
 from tests.support.wire_client import WireClient, milliseconds
@@ -33,7 +34,6 @@ SETTINGS: Mapping[str, object] = {
 }
 OWN, APACHE, ENSEMBLE = "own", "apache", "ensemble"
 """ZooKeepers: ours, Apache's one node, Apache's three nodes."""
-METADATA, FIND_COORDINATOR, CREATE_TOPICS = 3, 10, 19
 GROUP, TRANSACTION = 0, 1
 
 
@@ -141,7 +141,7 @@ class Cluster:
         def made() -> bool:
             (answer,) = self.call(
                 self.brokers[self.controller()],
-                CREATE_TOPICS,
+                ApiKey.CREATE_TOPICS,
                 5,
                 topics=asked,
                 timeout=milliseconds(30_000),
@@ -154,7 +154,7 @@ class Cluster:
 
     def _leads(self, broker: BrokerProcess, topic: str, partitions: int) -> bool:
         (found,) = self.call(
-            broker, METADATA, 4, topics=[{"name": topic}], allow_auto_topic_creation=False
+            broker, ApiKey.METADATA, 4, topics=[{"name": topic}], allow_auto_topic_creation=False
         ).topics
         led = [p for p in found.partitions if p.error_code is ErrorCode.none]
         return len(led) == partitions
@@ -167,7 +167,7 @@ class Cluster:
             for broker in self.brokers.values():
                 if broker.process is None or broker.process.poll() is not None:
                     continue
-                found.append(int(self.call(broker, METADATA, 4, topics=[]).controller_id))
+                found.append(int(self.call(broker, ApiKey.METADATA, 4, topics=[]).controller_id))
                 return found[-1] in self.brokers
             return False
 
@@ -180,7 +180,7 @@ class Cluster:
 
         def told() -> bool:
             answer = self.call(
-                self.brokers[self.controller()], FIND_COORDINATOR, 1, key=key, key_type=of
+                self.brokers[self.controller()], ApiKey.FIND_COORDINATOR, 1, key=key, key_type=of
             )
             found.append(int(answer.node_id))
             return answer.error_code is ErrorCode.none
@@ -208,7 +208,9 @@ class Cluster:
     ) -> set[tuple[str, int, int, tuple[int, ...]]]:
         """Return topic, partition, leader epoch and ISR, as the broker reports them."""
         asked = [{"name": topic} for topic in topics] or None
-        answer = self.call(broker, METADATA, 7, topics=asked, allow_auto_topic_creation=False)
+        answer = self.call(
+            broker, ApiKey.METADATA, 7, topics=asked, allow_auto_topic_creation=False
+        )
         return {
             (topic.name, p.partition_index, p.leader_epoch, tuple(sorted(p.isr_nodes)))
             for topic in answer.topics

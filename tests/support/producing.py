@@ -7,14 +7,13 @@ from collections.abc import Callable
 from random import Random
 
 from kcli.client.config import ProducerConfig
-from kcli.client.identity import INIT_PRODUCER_ID
-from kcli.client.produce import PRODUCE
 from kcli.client.producer import Producer
 from kserver.errors import ErrorCode
+from kserver.wire.api_key import ApiKey
 from kserver.wire.batch import RecordBatch, batches
 from kserver.wire.versions import reply_to
 from tests.support.loop import SimLoop, simulate
-from tests.support.scripted_broker import METADATA, ScriptedBroker, metadata
+from tests.support.scripted_broker import ScriptedBroker, metadata
 
 OK = ErrorCode.none
 
@@ -78,9 +77,9 @@ def run(
     async def main(loop: SimLoop):
         broker, topic = ScriptedBroker(loop, "broker-0"), Topic()
         leads = [(0, 1)] * partitions
-        broker.on(METADATA, metadata(broker, topics=[("t", OK, *leads)]))
-        broker.on(INIT_PRODUCER_ID, identity)
-        broker.on(PRODUCE, topic.handle, produce_versions)
+        broker.on(ApiKey.METADATA, metadata(broker, topics=[("t", OK, *leads)]))
+        broker.on(ApiKey.INIT_PRODUCER_ID, identity)
+        broker.on(ApiKey.PRODUCE, topic.handle, produce_versions)
         await broker.start()
         given = {"bootstrap.servers": "broker-0:9092"}
         config = ProducerConfig.of(given | {k.replace("_", "."): v for k, v in settings.items()})

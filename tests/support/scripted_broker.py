@@ -1,7 +1,7 @@
 """A broker for a client's connection, under a test's control: a function answers each API.
 
     broker = ScriptedBroker(loop)
-    broker.on(METADATA, lambda request: reply_to(request)(brokers=[...], topics=[...]))
+    broker.on(ApiKey.METADATA, lambda request: reply_to(request)(brokers=[...], topics=[...]))
     await broker.start()
 
 A handler returns kio's entity, or bytes that are sent as they are (a whole frame, valid or not), or
@@ -20,13 +20,12 @@ from uuid import UUID
 
 from kserver.errors import ErrorCode
 from kserver.wire import codec
+from kserver.wire.api_key import ApiKey
 from kserver.wire.codec import versions_of
 from kserver.wire.versions import reply_to
 from tests.support.frame_reader import FrameReader
 from tests.support.loop import SimLoop, host
 
-API_VERSIONS = 18
-METADATA = 3
 FRAME_LIMIT = 1 << 24
 
 Handler = Callable[[Any], Any]
@@ -39,15 +38,15 @@ class ScriptedBroker:
         self.port = port
         self.id = id
         self.versions: dict[int, tuple[int, int]] = {
-            API_VERSIONS: versions_of(API_VERSIONS),
-            METADATA: versions_of(METADATA),
+            ApiKey.API_VERSIONS: versions_of(ApiKey.API_VERSIONS),
+            ApiKey.METADATA: versions_of(ApiKey.METADATA),
         }
         self.features: dict[str, int] = {}
         """Finalized features and their levels."""
         self.requests: list[Any] = []
         self.client_ids: list[str | None] = []
         self.connections: list[_Connection] = []
-        self._handlers: dict[int, Handler] = {API_VERSIONS: self._api_versions}
+        self._handlers: dict[int, Handler] = {ApiKey.API_VERSIONS: self._api_versions}
         self._server: Any = None
 
     @property
@@ -79,9 +78,9 @@ class ScriptedBroker:
             connection.transport.abort()
 
     def _api_versions(self, request: Any) -> Any:
-        offered = self.versions[API_VERSIONS]
+        offered = self.versions[ApiKey.API_VERSIONS]
         known = offered[0] <= request.__version__ <= offered[1]
-        reply = reply_to(request if known else codec.request_type(API_VERSIONS, 0)())
+        reply = reply_to(request if known else codec.request_type(ApiKey.API_VERSIONS, 0)())
         return reply(
             error_code=ErrorCode.none if known else ErrorCode.unsupported_version,
             api_keys=[

@@ -9,8 +9,8 @@ from random import Random
 from typing import Self
 
 from kserver.errors import ErrorCode
+from kserver.wire.api_key import ApiKey
 from kserver.wire.batch import encode_batch
-from tests.support.brokers import PRODUCE
 from tests.support.spark_harness import Running
 from tests.support.wire_client import WireClient, milliseconds
 
@@ -33,7 +33,7 @@ def fill(address: str, topic: str, partitions: int, records: int, batch: int, si
                 some = range(first, min(first + AT_ONCE, partitions))
                 sent = [{"index": partition, "records": data} for partition in some]
                 answer = client.call(
-                    PRODUCE,
+                    ApiKey.PRODUCE,
                     8,
                     acks=-1,
                     timeout=milliseconds(30_000),

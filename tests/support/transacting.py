@@ -6,21 +6,13 @@ from collections import defaultdict, deque
 from random import Random
 
 from kcli.client.config import ProducerConfig
-from kcli.client.produce import PRODUCE
 from kcli.client.producer import Producer
-from kcli.client.transactions import (
-    ADD_OFFSETS_TO_TXN,
-    ADD_PARTITIONS_TO_TXN,
-    END_TXN,
-    FIND_COORDINATOR,
-    INIT_PRODUCER_ID,
-    TXN_OFFSET_COMMIT,
-)
 from kserver.errors import ErrorCode
+from kserver.wire.api_key import ApiKey
 from kserver.wire.versions import reply_to
 from tests.support.loop import SimLoop, simulate
 from tests.support.producing import OK, Topic
-from tests.support.scripted_broker import METADATA, ScriptedBroker, metadata
+from tests.support.scripted_broker import ScriptedBroker, metadata
 
 
 class Coordinator:
@@ -37,28 +29,28 @@ class Coordinator:
         if implicit:
             broker.features["transaction.version"] = 2
         for api, handler in {
-            FIND_COORDINATOR: self._find,
-            INIT_PRODUCER_ID: self._initialize,
-            ADD_PARTITIONS_TO_TXN: self._add_partitions,
-            ADD_OFFSETS_TO_TXN: self._add_offsets,
-            END_TXN: self._end,
-            TXN_OFFSET_COMMIT: self._commit_offsets,
+            ApiKey.FIND_COORDINATOR: self._find,
+            ApiKey.INIT_PRODUCER_ID: self._initialize,
+            ApiKey.ADD_PARTITIONS_TO_TXN: self._add_partitions,
+            ApiKey.ADD_OFFSETS_TO_TXN: self._add_offsets,
+            ApiKey.END_TXN: self._end,
+            ApiKey.TXN_OFFSET_COMMIT: self._commit_offsets,
         }.items():
             broker.on(api, handler)
 
     def calls(self) -> list[str]:
         """Return the names of its requests, except those that every broker receives."""
         names = {
-            INIT_PRODUCER_ID: "init",
-            ADD_PARTITIONS_TO_TXN: "partitions",
-            ADD_OFFSETS_TO_TXN: "offsets",
-            END_TXN: "end",
-            TXN_OFFSET_COMMIT: "commit offsets",
-            PRODUCE: "produce",
+            ApiKey.INIT_PRODUCER_ID: "init",
+            ApiKey.ADD_PARTITIONS_TO_TXN: "partitions",
+            ApiKey.ADD_OFFSETS_TO_TXN: "offsets",
+            ApiKey.END_TXN: "end",
+            ApiKey.TXN_OFFSET_COMMIT: "commit offsets",
+            ApiKey.PRODUCE: "produce",
         }
         asked = [(request.__api_key__, request) for request in self.broker.requests]
         return [
-            ("commit" if request.committed else "abort") if api == END_TXN else names[api]
+            ("commit" if request.committed else "abort") if api == ApiKey.END_TXN else names[api]
             for api, request in asked
             if api in names
         ]
@@ -70,19 +62,19 @@ class Coordinator:
         return code
 
     def _find(self, request):
-        reply, code = reply_to(request), self._code(FIND_COORDINATOR)
+        reply, code = reply_to(request), self._code(ApiKey.FIND_COORDINATOR)
         at = {"node_id": 0, "host": "broker-0", "port": 9092, "error_code": code}
         keys = getattr(request, "coordinator_keys", ())
         return reply(coordinators=[reply.coordinators(key=key, **at) for key in keys], **at)
 
     def _initialize(self, request):
-        if (code := self._code(INIT_PRODUCER_ID)) is None:
+        if (code := self._code(ApiKey.INIT_PRODUCER_ID)) is None:
             return None
         self.epoch += code is OK
         return reply_to(request)(error_code=code, producer_id=7, producer_epoch=self.epoch)
 
     def _add_partitions(self, request):
-        if (code := self._code(ADD_PARTITIONS_TO_TXN)) is None:
+        if (code := self._code(ApiKey.ADD_PARTITIONS_TO_TXN)) is None:
             return None
         reply = reply_to(request)
         topic = reply.results_by_topic_v3_and_below
@@ -100,11 +92,11 @@ class Coordinator:
         )
 
     def _add_offsets(self, request):
-        code = self._code(ADD_OFFSETS_TO_TXN)
+        code = self._code(ApiKey.ADD_OFFSETS_TO_TXN)
         return None if code is None else reply_to(request)(error_code=code)
 
     def _end(self, request):
-        if (code := self._code(END_TXN)) is None:
+        if (code := self._code(ApiKey.END_TXN)) is None:
             return None
         if code is OK and self.implicit:
             self.epoch += 1
@@ -116,7 +108,7 @@ class Coordinator:
         for topic in request.topics:
             partitions = []
             for p in topic.partitions:
-                if (code := self._code(TXN_OFFSET_COMMIT)) is OK:
+                if (code := self._code(ApiKey.TXN_OFFSET_COMMIT)) is OK:
                     self.offsets[topic.name, p.partition_index] = p.committed_offset
                 partitions.append(
                     reply.topics.partitions(partition_index=p.partition_index, error_code=code)
@@ -133,8 +125,8 @@ def run(scenario, *, implicit: bool, partitions: int = 2, **settings: str):
     async def main(loop: SimLoop):
         broker, topic = ScriptedBroker(loop, "broker-0"), Topic()
         leads = [(0, 1)] * partitions
-        broker.on(METADATA, metadata(broker, topics=[("t", OK, *leads)]))
-        broker.on(PRODUCE, topic.handle)
+        broker.on(ApiKey.METADATA, metadata(broker, topics=[("t", OK, *leads)]))
+        broker.on(ApiKey.PRODUCE, topic.handle)
         coordinator = Coordinator(broker, implicit)
         await broker.start()
         given = {"bootstrap.servers": "broker-0:9092", "transactional.id": "x"}

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import datetime
 
-from kcli.client.identity import INIT_PRODUCER_ID
 from kserver.errors import ErrorCode
 from kserver.peer import Peer
+from kserver.wire.api_key import ApiKey
 from kserver.wire.batch import encode_batch
 from kserver.wire.versions import request
 
 TIMEOUT = datetime.timedelta(seconds=60)
-ADD_PARTITIONS_TO_TXN, END_TXN, FIND_COORDINATOR, PRODUCE = 24, 26, 10, 0
 
 
 async def _initialized(peer: Peer, name: str) -> dict[str, int]:
-    new = request(INIT_PRODUCER_ID, 2)
+    new = request(ApiKey.INIT_PRODUCER_ID, 2)
     while True:
         answer = await peer.call(new(transactional_id=name, transaction_timeout=TIMEOUT))
         if answer.error_code is ErrorCode.none:
@@ -24,7 +23,7 @@ async def _initialized(peer: Peer, name: str) -> dict[str, int]:
                 "producer_epoch": answer.producer_epoch,
             }
         assert answer.error_code.retriable or answer.error_code is ErrorCode.not_coordinator
-        find = request(FIND_COORDINATOR, 2)
+        find = request(ApiKey.FIND_COORDINATOR, 2)
         await peer.call(find(key=name, key_type=1))
 
 
@@ -37,7 +36,7 @@ async def _produced(
         transactional=True,
         **who,
     )
-    new = request(PRODUCE, 9)
+    new = request(ApiKey.PRODUCE, 9)
     data = new.topic_data.partition_data(index=0, records=batch)
     produced = await peer.call(
         new(
@@ -65,7 +64,7 @@ async def hanging(address: str, name: str, topic: str, values: list[bytes]) -> N
 async def transaction(peer: Peer, name: str, topic: str, values: list[bytes], commit: bool) -> None:
     """Begin, write one batch to partition 0, and end: by hand."""
     who = await _initialized(peer, name)
-    new = request(ADD_PARTITIONS_TO_TXN, 3)
+    new = request(ApiKey.ADD_PARTITIONS_TO_TXN, 3)
     topics = [new.v3_and_below_topics(name=topic, partitions=(0,))]
     named = {f"v3_and_below_{key}": value for key, value in who.items()} | {
         "v3_and_below_transactional_id": name,
@@ -78,7 +77,7 @@ async def transaction(peer: Peer, name: str, topic: str, values: list[bytes], co
             break
         assert code.retriable
     await _produced(peer, name, topic, values, who)
-    new = request(END_TXN, 3)
+    new = request(ApiKey.END_TXN, 3)
     while True:
         ended = await peer.call(new(transactional_id=name, committed=commit, **who))
         if ended.error_code is ErrorCode.none:

@@ -18,10 +18,11 @@ from kserver.peer import (
     PeerOptions,
 )
 from kserver.wire import codec
+from kserver.wire.api_key import ApiKey
 from kserver.wire.codec import versions_of
 from kserver.wire.versions import reply_to, request
 from tests.support.loop import SimLoop, simulate
-from tests.support.scripted_broker import API_VERSIONS, METADATA, ScriptedBroker, frame
+from tests.support.scripted_broker import ScriptedBroker, frame
 
 
 def echo(request):
@@ -30,7 +31,7 @@ def echo(request):
 
 
 def ask(peer: Peer, name: str):
-    new = request(METADATA, peer.version(METADATA))
+    new = request(ApiKey.METADATA, peer.version(ApiKey.METADATA))
     return peer.call(new(topics=[new.topics(name=name)]))
 
 
@@ -39,7 +40,7 @@ def run(scenario, seed: int = 1, **options):
 
     async def main(loop: SimLoop):
         broker = ScriptedBroker(loop)
-        broker.on(METADATA, echo)
+        broker.on(ApiKey.METADATA, echo)
         await broker.start()
         peer = await Peer.connect("broker", 9092, PeerOptions(**options))
         try:
@@ -60,18 +61,18 @@ def test_pipelined_calls_get_their_own_answers(seed):
     assert [answer.cluster_id for answer in answers] == [str(n) for n in range(300)]
 
 
-@pytest.mark.parametrize("newest", range(versions_of(API_VERSIONS)[1] + 1))
+@pytest.mark.parametrize("newest", range(versions_of(ApiKey.API_VERSIONS)[1] + 1))
 def test_a_broker_that_knows_only_old_api_versions_is_understood(newest):
     async def main(loop: SimLoop):
         broker = ScriptedBroker(loop)
-        broker.versions[API_VERSIONS] = (0, newest)
+        broker.versions[ApiKey.API_VERSIONS] = (0, newest)
         await broker.start()
         peer = await Peer.connect("broker", 9092)
         peer.close()
         return peer.versions, [asked.__version__ for asked in broker.requests]
 
     offered, asked = simulate(main, 1)
-    assert offered[API_VERSIONS] == (0, newest)
+    assert offered[ApiKey.API_VERSIONS] == (0, newest)
     assert asked[-1] == newest
     assert len(asked) <= 2
 
@@ -79,7 +80,7 @@ def test_a_broker_that_knows_only_old_api_versions_is_understood(newest):
 def test_a_broker_that_refuses_api_versions_in_every_version_is_given_up():
     async def main(loop: SimLoop):
         broker = ScriptedBroker(loop)
-        broker.versions[API_VERSIONS] = (9, 9)
+        broker.versions[ApiKey.API_VERSIONS] = (9, 9)
         await broker.start()
         with pytest.raises(ProtocolError, match="every version"):
             await Peer.connect("broker", 9092)
@@ -89,16 +90,16 @@ def test_a_broker_that_refuses_api_versions_in_every_version_is_given_up():
 
 def test_versions_are_the_highest_that_both_ends_know():
     async def scenario(broker, peer):
-        ours = versions_of(METADATA)
-        peer.versions = {METADATA: (0, 99)}
-        assert peer.version(METADATA) == ours[1]
-        assert peer.version(METADATA, at_most=5) == 5
-        peer.versions = {METADATA: (2, 7)}
-        assert peer.version(METADATA) == 7
-        for offered in ({}, {METADATA: (98, 99)}):
+        ours = versions_of(ApiKey.METADATA)
+        peer.versions = {ApiKey.METADATA: (0, 99)}
+        assert peer.version(ApiKey.METADATA) == ours[1]
+        assert peer.version(ApiKey.METADATA, at_most=5) == 5
+        peer.versions = {ApiKey.METADATA: (2, 7)}
+        assert peer.version(ApiKey.METADATA) == 7
+        for offered in ({}, {ApiKey.METADATA: (98, 99)}):
             peer.versions = offered
             with pytest.raises(KafkaError, match="Metadata") as caught:
-                peer.version(METADATA)
+                peer.version(ApiKey.METADATA)
             assert caught.value.code is ErrorCode.unsupported_version
 
     run(scenario)
@@ -118,7 +119,7 @@ def test_versions_are_the_highest_that_both_ends_know():
 )
 def test_bytes_that_make_no_sense_are_a_protocol_error(answer):
     async def scenario(broker, peer):
-        broker.on(METADATA, lambda request: answer)
+        broker.on(ApiKey.METADATA, lambda request: answer)
         with pytest.raises(ProtocolError):
             await ask(peer, "a")
 
@@ -137,7 +138,7 @@ def test_an_answer_that_nobody_asked_for_ends_the_connection():
 
 def test_all_that_is_out_fails_with_what_broke_the_connection():
     async def scenario(broker, peer):
-        broker.on(METADATA, lambda request: None)
+        broker.on(ApiKey.METADATA, lambda request: None)
         calls = [asyncio.ensure_future(ask(peer, str(n))) for n in range(5)]
         await asyncio.sleep(1)
         broker.drop()
@@ -150,7 +151,7 @@ def test_all_that_is_out_fails_with_what_broke_the_connection():
 
 def test_a_late_answer_ends_the_connection_and_all_that_waits_behind_it():
     async def scenario(broker, peer):
-        broker.on(METADATA, lambda request: None)
+        broker.on(ApiKey.METADATA, lambda request: None)
         loop = asyncio.get_running_loop()
         start = loop.time()
         first = asyncio.ensure_future(ask(peer, "a"))
@@ -180,7 +181,7 @@ def test_an_idle_connection_is_closed_and_a_used_one_is_not():
 def test_a_broker_that_accepts_and_says_nothing_is_given_up():
     async def main(loop: SimLoop):
         broker = ScriptedBroker(loop)
-        broker.on(API_VERSIONS, lambda request: None)
+        broker.on(ApiKey.API_VERSIONS, lambda request: None)
         await broker.start()
         with pytest.raises(TimeoutError, match="broker:9092 did not respond within 200 ms"):
             await Peer.connect("broker", 9092, PeerOptions(setup_timeout_ms=200))
@@ -207,7 +208,7 @@ def test_calls_beyond_the_limit_wait_for_a_place():
             await asyncio.sleep(0.01)
             return echo(request)
 
-        broker.on(METADATA, slowly)
+        broker.on(ApiKey.METADATA, slowly)
         answers = await asyncio.gather(*(ask(peer, str(n)) for n in range(20)))
         assert [answer.cluster_id for answer in answers] == [str(n) for n in range(20)]
         assert most == 3
@@ -273,7 +274,7 @@ def test_large_answers_arrive_whole_and_so_does_what_follows(size):
 
 def test_a_length_that_lies_costs_no_memory():
     async def scenario(broker, peer):
-        broker.on(METADATA, lambda request: struct.pack(">ii", 200_000_000, 2) + b"x" * 1000)
+        broker.on(ApiKey.METADATA, lambda request: struct.pack(">ii", 200_000_000, 2) + b"x" * 1000)
         tracemalloc.start()
         try:
             with pytest.raises(TimeoutError):
@@ -304,7 +305,7 @@ def test_answers_are_the_same_however_their_bytes_arrive(sizes, data):
     async def main(loop: SimLoop):
         peer = Peer("broker", 9092, PeerOptions())
         peer.connection_made(Wire())
-        answers = [peer.send(METADATA, 0, [b""]) for _ in sizes]
+        answers = [peer.send(ApiKey.METADATA, 0, [b""]) for _ in sizes]
         bodies = [bytes([n]) * size for n, size in enumerate(sizes)]
         stream = b"".join(frame(n + 1, body) for n, body in enumerate(bodies))
         while stream:

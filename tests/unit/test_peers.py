@@ -12,9 +12,10 @@ from kserver.metadata import BrokerInfo, ClusterMetadata, MetadataCache
 from kserver.model import BrokerId, Endpoint
 from kserver.peer import Disconnected, Peer
 from kserver.peers import LAST_BACKOFF_S, NotTriedAgain, Outbox, Peers
+from kserver.wire.api_key import ApiKey
 from kserver.wire.versions import reply_to, request
 from tests.support.loop import SimLoop, simulate
-from tests.support.scripted_broker import METADATA, ScriptedBroker
+from tests.support.scripted_broker import ScriptedBroker
 
 OTHER: BrokerId = 2
 
@@ -28,7 +29,7 @@ def run(scenario, **settings):
 
     async def main(loop: SimLoop):
         broker = ScriptedBroker(loop, "here")
-        broker.on(METADATA, lambda asked: reply_to(asked)(brokers=[], topics=[]))
+        broker.on(ApiKey.METADATA, lambda asked: reply_to(asked)(brokers=[], topics=[]))
         await broker.start()
         given = {
             "log.dirs": "/data",
@@ -54,7 +55,7 @@ def told(metadata: MetadataCache, peers: Peers, *brokers: BrokerInfo) -> None:
 
 
 async def ask(peer: Peer):
-    return await peer.call(request(METADATA, peer.version(METADATA))())
+    return await peer.call(request(ApiKey.METADATA, peer.version(ApiKey.METADATA))())
 
 
 def test_all_who_ask_for_a_broker_are_given_one_connection():
@@ -112,7 +113,7 @@ def test_a_broker_that_moved_is_asked_at_its_new_address():
 
 def test_what_is_out_fails_once_the_broker_is_registered_no_more():
     async def scenario(broker, peers, metadata):
-        broker.on(METADATA, lambda _: None)
+        broker.on(ApiKey.METADATA, lambda _: None)
         asked = asyncio.ensure_future(ask(await peers.to(OTHER)))
         await asyncio.sleep(1)
         told(metadata, peers)

@@ -16,8 +16,9 @@ from kcli.spark.jobs import shared
 from kcli.spark.jobs.land_reading import FORMATS
 from kcli.spark.jobs.places import END, START, Place, place
 from kcli.spark.jobs.replay_frames import Replay, parts, replayed
-from kcli.spark.options import EARLIEST, LATEST, batch_options
+from kcli.spark.options import batch_options
 from kcli.statuses import DONE
+from kserver.wire.special_offsets import EARLIEST, LATEST
 
 READ, WRITTEN = "Input", "Output"
 TOPIC = "topic:"

@@ -7,13 +7,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from kserver.errors import ErrorCode
+from kserver.wire.api_key import ApiKey
 from kserver.wire.batch import encode_batch
 from tests.support.brokers import until
 from tests.support.wire_client import WireClient, milliseconds
 
-PRODUCE, FETCH, METADATA, DESCRIBE_CONFIGS = 0, 1, 3, 32
-DESCRIBE_CLIENT_QUOTAS, ALTER_CLIENT_QUOTAS = 48, 49
-FIND_COORDINATOR, CONSUMER_GROUP_HEARTBEAT, CONSUMER_GROUP_DESCRIBE = 10, 68, 69
 FIRST_WITH_TOPIC_IDS = 13
 """Of Produce and of Fetch."""
 
@@ -37,20 +35,22 @@ class Topic(NamedTuple):
 
 
 def topic_id(client: WireClient, name: str) -> uuid.UUID:
-    answer = client.call(METADATA, 10, topics=[{"name": name}], allow_auto_topic_creation=False)
+    answer = client.call(
+        ApiKey.METADATA, 10, topics=[{"name": name}], allow_auto_topic_creation=False
+    )
     found: uuid.UUID = answer.topics[0].topic_id
     return found
 
 
 def node_id(client: WireClient) -> str:
     """Of the one broker there is."""
-    return str(client.call(METADATA, 1, topics=[]).brokers[0].node_id)
+    return str(client.call(ApiKey.METADATA, 1, topics=[]).brokers[0].node_id)
 
 
 def told(client: WireClient, kind: int, name: str, key: str) -> Any:
     """One setting as DescribeConfigs tells it, with its synonyms; None where it does not."""
     resource = {"resource_type": kind, "resource_name": name, "configuration_keys": [key]}
-    answer = client.call(DESCRIBE_CONFIGS, 4, resources=[resource], include_synonyms=True)
+    answer = client.call(ApiKey.DESCRIBE_CONFIGS, 4, resources=[resource], include_synonyms=True)
     (result,) = answer.results
     assert result.error_code is ErrorCode.none, (result.error_code, result.error_message)
     return next(iter(result.configs), None)
@@ -59,7 +59,7 @@ def told(client: WireClient, kind: int, name: str, key: str) -> Any:
 def partition_count(client: WireClient, name: str) -> int | None:
     """None for a topic that does not exist."""
     topics = [{"name": name}]
-    answer = client.call(METADATA, 4, topics=topics, allow_auto_topic_creation=False)
+    answer = client.call(ApiKey.METADATA, 4, topics=topics, allow_auto_topic_creation=False)
     (found,) = answer.topics
     return None if found.error_code is not ErrorCode.none else len(found.partitions)
 
@@ -85,7 +85,9 @@ def produce_to(
     client: WireClient, version: int, topic: Topic, partitions: dict[int, bytes], *, acks: int = -1
 ) -> Any:
     """The answers of those partitions, by partition."""
-    answer = client.call(PRODUCE, version, **produce_fields(version, topic, partitions, acks=acks))
+    answer = client.call(
+        ApiKey.PRODUCE, version, **produce_fields(version, topic, partitions, acks=acks)
+    )
     return {p.index: p for p in answer.responses[0].partition_responses}
 
 
@@ -134,7 +136,7 @@ def fetch_from(
     client: WireClient, version: int, topic: Topic, offsets: dict[int, int], **fields: Any
 ) -> Any:
     """The answers of those partitions, by partition."""
-    answer = client.call(FETCH, version, **fetch_fields(version, topic, offsets, **fields))
+    answer = client.call(ApiKey.FETCH, version, **fetch_fields(version, topic, offsets, **fields))
     return {p.partition_index: p for p in answer.responses[0].partitions}
 
 
@@ -162,14 +164,16 @@ def alter_quotas(
     ]
     named = [{"entity_type": kind, "entity_name": name} for kind, name in entity]
     entries = [{"entity": named, "ops": ops}]
-    answer = client.call(ALTER_CLIENT_QUOTAS, version, entries=entries, validate_only=validate_only)
+    answer = client.call(
+        ApiKey.ALTER_CLIENT_QUOTAS, version, entries=entries, validate_only=validate_only
+    )
     (one,) = answer.entries
     return one
 
 
 def described_quotas(client: WireClient, entity: Entity) -> dict[str, float] | None:
     """None for one that has none."""
-    answer = client.call(DESCRIBE_CLIENT_QUOTAS, 1, components=[])
+    answer = client.call(ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, components=[])
     for entry in answer.entries:
         if sorted((e.entity_type, e.entity_name) for e in entry.entity) == sorted(entity):
             return {value.key: value.value for value in entry.values}
@@ -180,9 +184,11 @@ def coordinated(client: WireClient, group: str) -> str:
     """The group, once its coordinator answers."""
 
     def found() -> bool:
-        (one,) = client.call(FIND_COORDINATOR, 4, coordinator_keys=[group], key_type=0).coordinators
+        (one,) = client.call(
+            ApiKey.FIND_COORDINATOR, 4, coordinator_keys=[group], key_type=0
+        ).coordinators
         asked = {"group_ids": [group], "include_authorized_operations": False}
-        (told,) = client.call(CONSUMER_GROUP_DESCRIBE, 0, **asked).groups
+        (told,) = client.call(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, **asked).groups
         not_yet = (ErrorCode.coordinator_load_in_progress, ErrorCode.not_coordinator)
         return one.error_code is ErrorCode.none and told.error_code not in not_yet
 
@@ -204,7 +210,7 @@ def consumer_heartbeat(
     says_all = full or epoch == 0
     given: dict[str, Any] = {"topic_partitions": ()} if says_all else {}
     return client.call(
-        CONSUMER_GROUP_HEARTBEAT,
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
         version,
         group_id=group,
         member_id=member_id,

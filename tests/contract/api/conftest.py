@@ -3,12 +3,12 @@
 import pytest
 
 from kserver.errors import ErrorCode
+from kserver.wire.api_key import ApiKey
 from tests.contract.api.calls import Topic, topic_id
 from tests.support import brokers
 from tests.support.wire_client import WireClient
 
 TOPICS, GROUPS = brokers.names("t"), brokers.names("g")
-FIND_COORDINATOR, HEARTBEAT = 10, 12
 
 
 @pytest.fixture(scope="session", params=brokers.KINDS)
@@ -85,9 +85,9 @@ def group(client):
     name = next(GROUPS)
 
     def is_coordinated():
-        if client.call(FIND_COORDINATOR, 3, key=name).error_code is not ErrorCode.none:
+        if client.call(ApiKey.FIND_COORDINATOR, 3, key=name).error_code is not ErrorCode.none:
             return False
-        answer = client.call(HEARTBEAT, 4, group_id=name, generation_id=1, member_id="m")
+        answer = client.call(ApiKey.HEARTBEAT, 4, group_id=name, generation_id=1, member_id="m")
         return answer.error_code is ErrorCode.unknown_member_id
 
     brokers.until(is_coordinated)

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from kserver.errors import ErrorCode
+from kserver.wire.api_key import ApiKey
 from tests.contract.api.calls import Topic
 from tests.support.wire_client import WireClient, milliseconds
 
-OFFSET_COMMIT, OFFSET_FETCH = 8, 9
-JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = 11, 12, 13, 14
 NEWEST_JOIN, NEWEST_SYNC, NEWEST_HEARTBEAT, NEWEST_LEAVE = 9, 5, 4, 5
 NEWEST_COMMIT, NEWEST_FETCH = 9, 9
 """Of those that name topics by their names."""
@@ -43,9 +42,9 @@ def join(
 ) -> Any:
     """Come again with the id that was given, where that is asked for."""
     asked = join_fields(group, member_id, **fields)
-    answer = client.call(JOIN_GROUP, version, **asked)
+    answer = client.call(ApiKey.JOIN_GROUP, version, **asked)
     if answer.error_code is ErrorCode.member_id_required:
-        answer = client.call(JOIN_GROUP, version, **asked | {"member_id": answer.member_id})
+        answer = client.call(ApiKey.JOIN_GROUP, version, **asked | {"member_id": answer.member_id})
     return answer
 
 
@@ -54,12 +53,12 @@ def join_both(
 ) -> tuple[Any, Any]:
     """A member of a stable group joins again, since another comes."""
     wanted = join_fields(group, **fields)
-    asked = other.call(JOIN_GROUP, NEWEST_JOIN, **wanted)
+    asked = other.call(ApiKey.JOIN_GROUP, NEWEST_JOIN, **wanted)
     if asked.error_code is ErrorCode.member_id_required:
         wanted["member_id"] = asked.member_id
-    ticket = other.send(JOIN_GROUP, NEWEST_JOIN, **wanted)
-    first = one.call(JOIN_GROUP, NEWEST_JOIN, **join_fields(group, member_id))
-    return first, other.receive(JOIN_GROUP, NEWEST_JOIN, ticket)
+    ticket = other.send(ApiKey.JOIN_GROUP, NEWEST_JOIN, **wanted)
+    first = one.call(ApiKey.JOIN_GROUP, NEWEST_JOIN, **join_fields(group, member_id))
+    return first, other.receive(ApiKey.JOIN_GROUP, NEWEST_JOIN, ticket)
 
 
 def sync(
@@ -78,7 +77,7 @@ def sync(
         "protocol_name": PROTOCOL,
         "assignments": [{"member_id": m, "assignment": a} for m, a in assignments.items()],
     }
-    return client.call(SYNC_GROUP, version, **default | fields)
+    return client.call(ApiKey.SYNC_GROUP, version, **default | fields)
 
 
 def stable(client: WireClient, group: str, *topics: str, **fields: Any) -> Any:
@@ -95,14 +94,14 @@ def heartbeat(
     client: WireClient, group: str, joined: Any, version: int = NEWEST_HEARTBEAT, **fields: Any
 ) -> ErrorCode:
     named = {"generation_id": joined.generation_id, "member_id": joined.member_id}
-    answer = client.call(HEARTBEAT, version, **{"group_id": group} | named | fields)
+    answer = client.call(ApiKey.HEARTBEAT, version, **{"group_id": group} | named | fields)
     code: ErrorCode = answer.error_code
     return code
 
 
 def leave(client: WireClient, group: str, member_id: str) -> ErrorCode:
     members = [{"member_id": member_id}]
-    answer = client.call(LEAVE_GROUP, NEWEST_LEAVE, group_id=group, members=members)
+    answer = client.call(ApiKey.LEAVE_GROUP, NEWEST_LEAVE, group_id=group, members=members)
     code: ErrorCode = answer.members[0].error_code
     return code
 
@@ -123,7 +122,7 @@ def commit(
         "retention_time": milliseconds(-1),
     }
     default = {"group_id": group, "topics": [commit_fields(version, topic, offsets)]}
-    answer = client.call(OFFSET_COMMIT, version, **default | member | fields)
+    answer = client.call(ApiKey.OFFSET_COMMIT, version, **default | member | fields)
     return {p.partition_index: p.error_code for p in answer.topics[0].partitions}
 
 
@@ -153,8 +152,8 @@ def fetch(
         asked = [named(version, topic) | {"partition_indexes": partitions}]
     wanted = {"group_id": group, "topics": asked}
     if version < FIRST_FETCH_OF_MANY:
-        return client.call(OFFSET_FETCH, version, **wanted | fields)
-    (found,) = client.call(OFFSET_FETCH, version, groups=[wanted], **fields).groups
+        return client.call(ApiKey.OFFSET_FETCH, version, **wanted | fields)
+    (found,) = client.call(ApiKey.OFFSET_FETCH, version, groups=[wanted], **fields).groups
     return found
 
 

@@ -2,6 +2,7 @@ import pytest
 
 from kserver.api import alter_replica_log_dirs as module
 from kserver.errors import ErrorCode
+from kserver.wire.api_key import ApiKey
 from tests.contract.api.calls import Topic, batch, fetch, produce, topic_id
 from tests.support import brokers
 from tests.support.process import BrokerProcess
@@ -9,7 +10,6 @@ from tests.support.wire_client import WireClient
 
 KEY, VERSIONS = module.KEY, module.VERSIONS
 every_version = pytest.mark.parametrize("version", VERSIONS)
-DESCRIBE_LOG_DIRS = 35
 
 
 def move(client, version, path, topic, *partitions):
@@ -60,7 +60,7 @@ def test_a_replica_moves_with_its_records(only_ours, two, version):
         assert produce(client, 9, topic, batch(b"on")).base_offset == 20
 
         def replicas():
-            answer = client.call(DESCRIBE_LOG_DIRS, 4, topics=None)
+            answer = client.call(ApiKey.DESCRIBE_LOG_DIRS, 4, topics=None)
             return {
                 (found.log_dir, p.is_future_key)
                 for found in answer.results

@@ -6,8 +6,8 @@ from kserver.api import api_versions
 from kserver.api.table import SERVED
 from kserver.errors import ErrorCode
 from kserver.wire import versions
+from kserver.wire.api_key import ApiKey
 from kserver.wire.codec import read_response, write_request
-from tests.contract.api.calls import PRODUCE
 from tests.support import brokers
 from tests.support.wire_client import WireClient
 
@@ -26,7 +26,7 @@ def test_lists_the_apis_in_every_version(client, version):
 
 
 def test_lists_what_has_a_handler_and_nothing_that_apache_does_not_serve(kind, served):
-    listed = SERVED | {PRODUCE: range(SERVED[PRODUCE].stop)}
+    listed = SERVED | {ApiKey.PRODUCE: range(SERVED[ApiKey.PRODUCE].stop)}
     if kind == brokers.OURS:
         assert served == listed
     elif kind == "4.3.1":
@@ -37,8 +37,8 @@ def test_lists_what_has_a_handler_and_nothing_that_apache_does_not_serve(kind, s
 @pytest.mark.parametrize("version", [0, 1, 2])
 @pytest.mark.usefixtures("since_4")
 def test_produce_is_listed_from_0_for_librdkafka_and_yet_refused(client, served, version):
-    assert version in served[PRODUCE]
-    body = struct.pack(">hhihhii", PRODUCE, version, 1, -1, 1, 1000, 0)
+    assert version in served[ApiKey.PRODUCE]
+    body = struct.pack(">hhihhii", ApiKey.PRODUCE, version, 1, -1, 1, 1000, 0)
     client.send_bytes(struct.pack(">i", len(body)) + body)
     assert client.is_closed()
 

@@ -6,8 +6,9 @@ import pytest
 
 from kserver.api import api_versions
 from kserver.wire import versions
+from kserver.wire.api_key import ApiKey
 from kserver.wire.codec import read_response, write_request
-from tests.contract.api.calls import FETCH, METADATA, PRODUCE, batch, fetch_fields, produce_fields
+from tests.contract.api.calls import batch, fetch_fields, produce_fields
 from tests.support.wire_client import WireClient
 
 API_VERSIONS = api_versions.KEY
@@ -15,9 +16,9 @@ API_VERSIONS = api_versions.KEY
 
 def test_requests_sent_together_are_answered_in_order(client, topic):
     # A slow one, a parked one, and quick ones behind them.
-    client.send(METADATA, 1, topics=None)
-    client.send(FETCH, 11, **fetch_fields(11, topic, {0: 0}, max_wait_ms=300))
-    client.send(PRODUCE, 9, **produce_fields(9, topic, {0: batch(b"a")}))
+    client.send(ApiKey.METADATA, 1, topics=None)
+    client.send(ApiKey.FETCH, 11, **fetch_fields(11, topic, {0: 0}, max_wait_ms=300))
+    client.send(ApiKey.PRODUCE, 9, **produce_fields(9, topic, {0: batch(b"a")}))
     client.send(API_VERSIONS, 0)
     answered = [struct.unpack_from(">i", client.receive_frame())[0] for _ in range(4)]
     assert answered == [1, 2, 3, 4]
@@ -40,12 +41,18 @@ def test_a_request_may_come_in_pieces(client):
         pytest.param(struct.pack(">ihhih", 10, 9999, 0, 1, -1), id="an API that does not exist"),
         pytest.param(struct.pack(">ihhih", 10, 52, 0, 1, -1), id="an API that is not listed"),
         pytest.param(struct.pack(">ihhih", 10, -1, 0, 1, -1), id="a negative API key"),
-        pytest.param(struct.pack(">ihhih", 10, METADATA, 99, 1, -1), id="an unknown version"),
-        pytest.param(struct.pack(">ihhih", 10, METADATA, -1, 1, -1), id="a negative version"),
         pytest.param(
-            struct.pack(">ihhihi", 14, METADATA, 1, 1, -1, 1 << 30), id="a billion topics"
+            struct.pack(">ihhih", 10, ApiKey.METADATA, 99, 1, -1), id="an unknown version"
         ),
-        pytest.param(struct.pack(">ihhih", 10, METADATA, 1, 1, 99), id="a client id cut short"),
+        pytest.param(
+            struct.pack(">ihhih", 10, ApiKey.METADATA, -1, 1, -1), id="a negative version"
+        ),
+        pytest.param(
+            struct.pack(">ihhihi", 14, ApiKey.METADATA, 1, 1, -1, 1 << 30), id="a billion topics"
+        ),
+        pytest.param(
+            struct.pack(">ihhih", 10, ApiKey.METADATA, 1, 1, 99), id="a client id cut short"
+        ),
     ],
 )
 def test_bytes_that_make_no_request_end_their_connection_and_no_other(broker, client, head):
@@ -56,7 +63,7 @@ def test_bytes_that_make_no_request_end_their_connection_and_no_other(broker, cl
 
 
 def test_a_client_that_leaves_in_the_middle_of_a_request_harms_nobody(broker, topic):
-    request = write_request(versions.request(METADATA, 1)(topics=None), 1, "wire")
+    request = write_request(versions.request(ApiKey.METADATA, 1)(topics=None), 1, "wire")
     for end in (1, 4, 9, len(request) - 1, len(request)):
         with WireClient(broker.address) as client:
             client.send_bytes(request[:end])
@@ -66,6 +73,6 @@ def test_a_client_that_leaves_in_the_middle_of_a_request_harms_nobody(broker, to
 
 def test_a_parked_fetch_ends_with_its_connection(broker, client, topic):
     with WireClient(broker.address) as leaving:
-        leaving.send(FETCH, 11, **fetch_fields(11, topic, {0: 0}, max_wait_ms=60_000))
-    answer = client.call(PRODUCE, 9, **produce_fields(9, topic, {0: batch(b"a")}))
+        leaving.send(ApiKey.FETCH, 11, **fetch_fields(11, topic, {0: 0}, max_wait_ms=60_000))
+    answer = client.call(ApiKey.PRODUCE, 9, **produce_fields(9, topic, {0: batch(b"a")}))
     assert answer.responses[0].partition_responses[0].base_offset == 0

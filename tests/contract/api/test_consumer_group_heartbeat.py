@@ -5,6 +5,7 @@ import pytest
 
 from kserver.api import consumer_group_heartbeat as module
 from kserver.errors import ErrorCode
+from kserver.wire.api_key import ApiKey
 from tests.contract.api.calls import consumer_heartbeat, coordinated
 from tests.support.brokers import until
 
@@ -12,7 +13,7 @@ KEY, VERSIONS = module.KEY, module.VERSIONS
 pytestmark = pytest.mark.usefixtures("since_4")
 every_version = pytest.mark.parametrize("version", VERSIONS)
 FIRST_WITH_PATTERNS = 1
-UPDATE_FEATURES, UPGRADE, SAFE_DOWNGRADE = 57, 1, 2
+UPGRADE, SAFE_DOWNGRADE = 1, 2
 GROUPS = (f"heartbeats-{n}" for n in itertools.count())
 
 
@@ -248,7 +249,7 @@ def _switched_off(only_ours, client):
 
     def set_to(level, how):
         update = {"feature": "group.version", "max_version_level": level, "upgrade_type": how}
-        answer = client.call(UPDATE_FEATURES, 1, feature_updates=[update])
+        answer = client.call(ApiKey.UPDATE_FEATURES, 1, feature_updates=[update])
         assert answer.error_code is ErrorCode.none, answer.error_message
 
     set_to(0, SAFE_DOWNGRADE)

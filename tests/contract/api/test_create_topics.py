@@ -2,7 +2,8 @@ import pytest
 
 from kserver.api import create_topics as module
 from kserver.errors import ErrorCode
-from tests.contract.api.calls import METADATA, Topic, batch, partition_count, produce, topic_id
+from kserver.wire.api_key import ApiKey
+from tests.contract.api.calls import Topic, batch, partition_count, produce, topic_id
 from tests.support.brokers import until
 from tests.support.wire_client import milliseconds
 
@@ -62,7 +63,7 @@ def test_minus_one_stands_for_the_brokers_defaults(client, name, version):
 
 @every_version
 def test_replicas_may_be_assigned_by_hand(client, name, version):
-    (node,) = client.call(METADATA, 1, topics=[]).brokers
+    (node,) = client.call(ApiKey.METADATA, 1, topics=[]).brokers
     given = {
         "name": name,
         "num_partitions": -1,

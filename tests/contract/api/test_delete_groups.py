@@ -2,11 +2,11 @@ import pytest
 
 from kserver.api import delete_groups as module
 from kserver.errors import ErrorCode
+from kserver.wire.api_key import ApiKey
 from tests.contract.api.group_calls import commit, leave, offsets, stable
 
 KEY, VERSIONS = module.KEY, module.VERSIONS
 every_version = pytest.mark.parametrize("version", VERSIONS)
-DESCRIBE_GROUPS = 15
 
 
 def delete(client, version, *groups):
@@ -32,6 +32,6 @@ def test_groups_without_members_are_deleted_with_their_offsets(client, group, to
     assert delete(client, version, group) == {group: ErrorCode.none}
     assert offsets(client, group, topic, 0) == {0: -1}
     assert offsets(client, f"{group}-2", topic, 0) == {0: -1}
-    (found,) = client.call(DESCRIBE_GROUPS, 5, groups=[group]).groups
+    (found,) = client.call(ApiKey.DESCRIBE_GROUPS, 5, groups=[group]).groups
     assert found.group_state == "Dead"
     assert delete(client, version, group) == {group: not_found}

@@ -2,7 +2,7 @@ import pytest
 
 from kserver.api import describe_cluster as module
 from kserver.errors import ErrorCode
-from tests.contract.api.calls import METADATA
+from kserver.wire.api_key import ApiKey
 
 KEY, VERSIONS = module.KEY, module.VERSIONS
 every_version = pytest.mark.parametrize("version", VERSIONS)
@@ -12,7 +12,7 @@ BROKERS, CONTROLLERS = 1, 2
 @every_version
 def test_tells_what_metadata_tells(broker, client, version):
     answer = client.call(KEY, version, endpoint_type=BROKERS)
-    metadata = client.call(METADATA, 2, topics=[])
+    metadata = client.call(ApiKey.METADATA, 2, topics=[])
     assert answer.error_code is ErrorCode.none
     assert answer.cluster_id == metadata.cluster_id
     assert answer.controller_id == metadata.controller_id

@@ -2,6 +2,7 @@ import pytest
 
 from kserver.api import describe_configs as module
 from kserver.errors import ErrorCode
+from kserver.wire.api_key import ApiKey
 from tests.contract.api.calls import node_id
 from tests.support import brokers
 
@@ -10,7 +11,7 @@ every_version = pytest.mark.parametrize("version", VERSIONS)
 
 TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 DYNAMIC_TOPIC, DYNAMIC_DEFAULT, STATIC_BROKER, DEFAULT, DYNAMIC_LOGGER = 1, 3, 4, 5, 6
-INCREMENTAL_ALTER_CONFIGS, SET, DELETE = 44, 0, 1
+SET, DELETE = 0, 1
 BOOLEAN, STRING, INT, LONG, LIST = 1, 2, 3, 5, 7
 FIRST_WITH_TYPES = 3
 
@@ -133,7 +134,7 @@ def segment_bytes_of_all(client):
         change = {"name": "log.segment.bytes", "config_operation": operation, "value": value}
         resource = {"resource_type": BROKER, "resource_name": "", "configs": [change]}
         (result,) = client.call(
-            INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=False
+            ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=False
         ).responses
         assert result.error_code is ErrorCode.none
 

@@ -3,8 +3,8 @@ import pytest
 from kserver.api import describe_groups as module
 from kserver.api.answers import GROUP_OPERATIONS, NOT_ASKED
 from kserver.errors import ErrorCode
+from kserver.wire.api_key import ApiKey
 from tests.contract.api.group_calls import (
-    JOIN_GROUP,
     NEWEST_JOIN,
     PROTOCOL,
     commit,
@@ -63,7 +63,7 @@ def test_what_was_to_be_assigned_anew_is_nobodys_once_that_is_called_off(
         join_both(one, member_id, other, group)
         (found,) = described(client, version, group)
         assert found.group_state == "CompletingRebalance"
-        one.send(JOIN_GROUP, NEWEST_JOIN, **join_fields(group, member_id, "t"))
+        one.send(ApiKey.JOIN_GROUP, NEWEST_JOIN, **join_fields(group, member_id, "t"))
 
         def is_called_off():
             (found,) = described(client, version, group)

@@ -2,8 +2,9 @@ import pytest
 
 from kserver.api import end_txn as module
 from kserver.errors import ErrorCode
+from kserver.wire.api_key import ApiKey
 from kserver.wire.batch import batches
-from tests.contract.api.calls import FETCH, fetch, fetch_fields
+from tests.contract.api.calls import fetch, fetch_fields
 from tests.contract.api.transaction_calls import (
     BY_TOPIC_NAME,
     IMPLICIT,
@@ -142,9 +143,9 @@ def test_a_read_committed_consumer_that_waits_is_answered_when_the_transaction_e
         fields = fetch_fields(
             11, topic, {0: 0}, max_wait_ms=LONG_MS, isolation_level=READ_COMMITTED
         )
-        asked = waiting.send(FETCH, 11, **fields)
+        asked = waiting.send(ApiKey.FETCH, 11, **fields)
         assert end(client, producer, commit=commit) is NONE
-        answer = waiting.receive(FETCH, 11, asked)
+        answer = waiting.receive(ApiKey.FETCH, 11, asked)
     (found,) = answer.responses[0].partitions
     assert found.last_stable_offset == 2
     assert len(found.aborted_transactions or ()) == (not commit)

@@ -6,6 +6,7 @@ import pytest
 
 from kserver.api import fetch as module
 from kserver.errors import ErrorCode
+from kserver.wire.api_key import ApiKey
 from kserver.wire.batch import batches
 from tests.contract.api.calls import (
     FIRST_WITH_TOPIC_IDS,
@@ -31,8 +32,6 @@ every_version = pytest.mark.parametrize("version", VERSIONS)
 PRODUCE_VERSION = 9
 NEWEST_BY_NAME = FIRST_WITH_TOPIC_IDS - 1
 FIRST_FLEXIBLE, FIRST_WITH_REPLICA_STATE = 12, 15
-DELETE_RECORDS = 21
-
 
 JAVA_KNOWS = {
     ErrorCode.none,
@@ -382,7 +381,7 @@ def test_a_session_tells_that_the_log_begins_later(client, topic, version):
     assert told == [0]
     assert ask(session_id, 1, {}) == (session_id, [])
     deleted = {"name": topic.name, "partitions": [{"partition_index": 0, "offset": 1}]}
-    client.call(DELETE_RECORDS, 2, topics=[deleted], timeout=milliseconds(30_000))
+    client.call(ApiKey.DELETE_RECORDS, 2, topics=[deleted], timeout=milliseconds(30_000))
     assert ask(session_id, 2, {}) == (session_id, [1])
     assert ask(session_id, 3, {}) == (session_id, [])
 

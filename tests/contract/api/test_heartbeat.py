@@ -2,8 +2,8 @@ import pytest
 
 from kserver.api import heartbeat as module
 from kserver.errors import ErrorCode
+from kserver.wire.api_key import ApiKey
 from tests.contract.api.group_calls import (
-    JOIN_GROUP,
     NEWEST_JOIN,
     heartbeat,
     join,
@@ -47,8 +47,8 @@ def test_who_is_not_of_this_generation_is_refused(client, group, version, fields
 def test_a_member_is_told_that_a_rebalance_waits_for_it(broker, group, version):
     with many(broker, 2) as (one, other):
         joined = stable(one, group)
-        asked = other.call(JOIN_GROUP, NEWEST_JOIN, **join_fields(group))
-        other.send(JOIN_GROUP, NEWEST_JOIN, **join_fields(group, asked.member_id))
+        asked = other.call(ApiKey.JOIN_GROUP, NEWEST_JOIN, **join_fields(group))
+        other.send(ApiKey.JOIN_GROUP, NEWEST_JOIN, **join_fields(group, asked.member_id))
         waits = ErrorCode.rebalance_in_progress
         until(lambda: heartbeat(one, group, joined, version) is waits)
 

@@ -2,6 +2,7 @@ import pytest
 
 from kserver.api import list_config_resources as module
 from kserver.errors import ErrorCode
+from kserver.wire.api_key import ApiKey
 from tests.contract.api.calls import node_id
 from tests.support.brokers import until
 
@@ -10,7 +11,7 @@ every_version = pytest.mark.parametrize("version", VERSIONS)
 with_kinds = pytest.mark.parametrize("version", VERSIONS[1:])
 
 TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
-INCREMENTAL_ALTER_CONFIGS, SET, DELETE = 44, 0, 1
+SET, DELETE = 0, 1
 
 
 def listed(client, version, *kinds):
@@ -45,7 +46,7 @@ def test_groups_that_have_settings_are_listed(client, version):
             "value": value,
         }
         group = {"resource_type": GROUP, "resource_name": "listed", "configs": [change]}
-        client.call(INCREMENTAL_ALTER_CONFIGS, 1, resources=[group], validate_only=False)
+        client.call(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[group], validate_only=False)
 
     alter(SET, "50000")
     until(lambda: (GROUP, "listed") in listed(client, version, GROUP))

@@ -4,12 +4,18 @@ from kserver.api import list_offsets as module
 from kserver.errors import ErrorCode
 from kserver.wire.batch import encode_batch
 from kserver.wire.compression import Compression
+from kserver.wire.special_offsets import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    EARLIEST_PENDING_UPLOAD,
+    LATEST,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
+)
 from tests.contract.api.calls import batch, produce, produce_to
 
 KEY, VERSIONS = module.KEY, module.VERSIONS
 every_version = pytest.mark.parametrize("version", VERSIONS)
-LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
-EARLIEST_PENDING_UPLOAD = -6
 SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 PRODUCE_VERSION = 9
 

@@ -4,6 +4,7 @@ import pytest
 
 from kserver.api import offset_commit as module
 from kserver.errors import ErrorCode
+from kserver.wire.api_key import ApiKey
 from tests.contract.api.calls import Topic
 from tests.contract.api.group_calls import (
     FIRST_WITH_TOPIC_IDS,
@@ -24,7 +25,7 @@ every_version = pytest.mark.parametrize("version", VERSIONS)
 FIRST_WITHOUT_RETENTION, FIRST_WITH_LEADER_EPOCH = 5, 6
 FIRST_WITH_INSTANCE_ID, FIRST_WITH_NOT_FOUND = 7, 9
 NO_METADATA_PAST = 4096
-INCREMENTAL_ALTER_CONFIGS, TOPIC = 44, 2
+TOPIC = 2
 
 
 @every_version
@@ -134,7 +135,7 @@ def _flushed(only_ours, client, group):
         change = {"name": "flush.before.ack", "config_operation": 0, "value": value}
         offsets = {"resource_type": TOPIC, "resource_name": "__consumer_offsets"}
         resources = [offsets | {"configs": [change]}]
-        (answer,) = client.call(INCREMENTAL_ALTER_CONFIGS, 1, resources=resources).responses
+        (answer,) = client.call(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=resources).responses
         assert answer.error_code is ErrorCode.none
 
     set_to("true")

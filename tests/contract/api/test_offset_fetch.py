@@ -4,6 +4,7 @@ import pytest
 
 from kserver.api import offset_fetch as module
 from kserver.errors import ErrorCode
+from kserver.wire.api_key import ApiKey
 from tests.contract.api.calls import Topic
 from tests.contract.api.group_calls import (
     FIRST_FETCH_OF_MANY,
@@ -19,7 +20,6 @@ from tests.support.wire_client import WireClient, milliseconds
 
 KEY, VERSIONS = module.KEY, module.VERSIONS
 every_version = pytest.mark.parametrize("version", VERSIONS)
-DELETE_TOPICS = 20
 FIRST_OF_ALL, FIRST_WITH_LEADER_EPOCH, FIRST_WITH_STABLE = 2, 5, 7
 
 
@@ -102,7 +102,7 @@ def test_offsets_go_with_their_topic(client, group, topic, make_topic, version):
     kept = make_topic()
     commit(client, group, topic, {0: 5})
     commit(client, group, kept, {0: 6})
-    client.call(DELETE_TOPICS, 5, topic_names=[topic.name], timeout=milliseconds(10_000))
+    client.call(ApiKey.DELETE_TOPICS, 5, topic_names=[topic.name], timeout=milliseconds(10_000))
     until(lambda: offsets(client, group, topic, 0) == {0: -1})
     assert offsets(client, group, kept, 0, version=version) == {0: 6}
 

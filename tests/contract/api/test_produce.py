@@ -6,11 +6,11 @@ import pytest
 
 from kserver.api import produce as module
 from kserver.errors import ErrorCode
+from kserver.wire.api_key import ApiKey
 from kserver.wire.batch import HEADER_SIZE, TimestampType, batches
 from kserver.wire.checksum import crc32c
 from kserver.wire.compression import Compression
 from tests.contract.api.calls import (
-    FETCH,
     FIRST_WITH_TOPIC_IDS,
     UNKNOWN_TAGS,
     Topic,
@@ -29,7 +29,6 @@ from tests.support.wire_client import WireClient, milliseconds
 KEY, VERSIONS = module.KEY, module.VERSIONS
 every_version = pytest.mark.parametrize("version", VERSIONS)
 OLDEST_AND_NEWEST = (VERSIONS[0], VERSIONS[-1])
-DELETE_RECORDS = 21
 FETCH_VERSION = 12
 FIRST_WITH_ZSTD, FIRST_FLEXIBLE = 7, 9
 UNREADABLE = (
@@ -186,7 +185,7 @@ def test_a_forgotten_producer_continues_where_all_records_were_deleted(client, t
     produce(client, version, topic, batch(b"another's"))
     partitions = [{"partition_index": 0, "offset": 1}]
     topics = [{"name": topic.name, "partitions": partitions}]
-    client.call(DELETE_RECORDS, 2, topics=topics, timeout=milliseconds(10_000))
+    client.call(ApiKey.DELETE_RECORDS, 2, topics=topics, timeout=milliseconds(10_000))
     answer = produce(client, version, topic, batch(b"a", base_sequence=9, **fields))
     assert (answer.error_code, answer.base_offset) == (ErrorCode.none, 1)
 
@@ -282,7 +281,7 @@ def test_producers_side_by_side_lose_and_double_nothing(broker, topic):
     for thread in threads:
         thread.join()
     with WireClient(broker.address) as client:
-        answer = client.call(FETCH, 11, **fetch_fields(11, topic, {0: 0}))
+        answer = client.call(ApiKey.FETCH, 11, **fetch_fields(11, topic, {0: 0}))
     records = [r for b in batches(answer.responses[0].partitions[0].records) for r in b.records()]
     assert [r.offset for r in records] == list(range(4 * each))
     for producer in range(4):

@@ -4,9 +4,9 @@ import pytest
 
 from kserver.api import produce as module
 from kserver.errors import ErrorCode
+from kserver.wire.api_key import ApiKey
 from tests.contract.api.calls import batch, fetch, produce_fields
 from tests.contract.api.transaction_calls import (
-    PRODUCE,
     add,
     begun,
     end,
@@ -23,7 +23,7 @@ verified = pytest.mark.parametrize("version", [v for v in VERSIONS if v < module
 added = pytest.mark.parametrize("version", [v for v in VERSIONS if v >= module.FIRST_TO_ADD])
 NONE = ErrorCode.none
 FETCH_VERSION = 11
-assert PRODUCE == KEY
+assert ApiKey.PRODUCE == KEY
 
 
 def not_in_transaction(version):

@@ -8,10 +8,8 @@ import pytest
 from kserver.api import create_partitions, create_topics, delete_topics, fetch, metadata
 from kserver.api import produce as produce_api
 from kserver.errors import ErrorCode
+from kserver.wire.api_key import ApiKey
 from tests.contract.api.calls import (
-    FETCH,
-    METADATA,
-    PRODUCE,
     alter_quotas,
     batch,
     described_quotas,
@@ -22,10 +20,9 @@ from tests.contract.api.calls import (
 from tests.support.brokers import until
 from tests.support.wire_client import WireClient, milliseconds
 
-KEY = PRODUCE
+KEY = ApiKey.PRODUCE
 CLIENTS = (f"quota-{number}" for number in itertools.count())
 NO_WAIT = milliseconds(0)
-CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS = 19, 20, 37
 
 
 @pytest.fixture
@@ -53,7 +50,7 @@ def hold(broker):
 
 def produced(client, version, topic, size):
     data = {0: batch(bytes(size))}
-    return client.call(PRODUCE, version, **produce_fields(version, topic, data))
+    return client.call(ApiKey.PRODUCE, version, **produce_fields(version, topic, data))
 
 
 @pytest.mark.parametrize("version", produce_api.VERSIONS)
@@ -64,7 +61,7 @@ def test_a_producer_is_told_how_long_to_wait_and_not_heard_before(hold, topic, v
     assert answer.responses[0].partition_responses[0].error_code is ErrorCode.none
     wait_s = answer.throttle_time.total_seconds()
     assert 0.2 <= wait_s < 5
-    client.call(METADATA, 1, topics=[])
+    client.call(ApiKey.METADATA, 1, topics=[])
     assert time.monotonic() - began >= wait_s * 0.99
 
 
@@ -72,8 +69,8 @@ def test_a_producer_without_answers_is_held_too(hold, topic):
     client, _ = hold(producer_byte_rate=10_000.0)
     began = time.monotonic()
     fields = produce_fields(9, topic, {0: batch(bytes(104_000))}, acks=0)
-    client.send(PRODUCE, 9, **fields)
-    client.call(METADATA, 1, topics=[])
+    client.send(ApiKey.PRODUCE, 9, **fields)
+    client.call(ApiKey.METADATA, 1, topics=[])
     assert time.monotonic() - began >= 0.39
 
 
@@ -83,10 +80,10 @@ def test_a_consumer_gets_nothing_until_its_time_is_over(hold, topic, client, ver
         produce(client, 9, topic, batch(bytes(60_000)))
     consumer, _ = hold(consumer_byte_rate=10_000.0)
     limit = {"max_bytes": 1000, "partition_max_bytes": 1000}
-    first = consumer.call(FETCH, version, **fetch_fields(version, topic, {0: 0}, **limit))
+    first = consumer.call(ApiKey.FETCH, version, **fetch_fields(version, topic, {0: 0}, **limit))
     assert first.throttle_time == NO_WAIT
     assert len(first.responses[0].partitions[0].records) > 60_000
-    second = consumer.call(FETCH, version, **fetch_fields(version, topic, {0: 1}, **limit))
+    second = consumer.call(ApiKey.FETCH, version, **fetch_fields(version, topic, {0: 1}, **limit))
     assert second.throttle_time > NO_WAIT
     assert second.responses == ()
 
@@ -97,7 +94,9 @@ def test_a_session_goes_on_after_it_was_held(hold, topic, client):
     consumer, entity = hold(consumer_byte_rate=10_000.0)
 
     def fetched(version=12, **fields):
-        return consumer.call(FETCH, version, **fetch_fields(version, topic, {0: 0}, **fields))
+        return consumer.call(
+            ApiKey.FETCH, version, **fetch_fields(version, topic, {0: 0}, **fields)
+        )
 
     begun = fetched(session_epoch=0, partition_max_bytes=1)
     assert begun.session_id > 0
@@ -107,7 +106,7 @@ def test_a_session_goes_on_after_it_was_held(hold, topic, client):
     consumer.close()
     alter_quotas(client, entity, consumer_byte_rate=None)
     fields = fetch_fields(12, topic, {0: 1}, session_id=begun.session_id, session_epoch=2)
-    again = client.call(FETCH, 12, **fields)
+    again = client.call(ApiKey.FETCH, 12, **fields)
     assert again.error_code is ErrorCode.none
     assert len(again.responses[0].partitions[0].records) > 60_000
 
@@ -116,7 +115,7 @@ def test_a_session_goes_on_after_it_was_held(hold, topic, client):
 def test_what_exceeds_all_that_may_be_fetched_at_once_is_fetched_for_all_that(hold, topic, client):
     produce(client, 9, topic, batch(bytes(60_000)))
     consumer, _ = hold(consumer_byte_rate=100.0)
-    answer = consumer.call(FETCH, 12, **fetch_fields(12, topic, {0: 0}))
+    answer = consumer.call(ApiKey.FETCH, 12, **fetch_fields(12, topic, {0: 0}))
     assert len(answer.responses[0].partitions[0].records) > 60_000
 
 
@@ -130,7 +129,7 @@ def test_a_quota_that_is_taken_away_holds_nobody_any_more(hold, topic, client):
 @pytest.mark.parametrize("version", [3, metadata.VERSIONS[-1]])
 def test_request_time_counts_in_every_api(hold, version):
     client, _ = hold(request_percentage=0.0001)
-    answers = [client.call(METADATA, version, topics=[]) for _ in range(2)]
+    answers = [client.call(ApiKey.METADATA, version, topics=[]) for _ in range(2)]
     assert any(answer.throttle_time > NO_WAIT for answer in answers)
 
 
@@ -140,7 +139,7 @@ def test_who_makes_too_many_partitions_is_refused_or_slowed(hold, name, version)
 
     def create(topic, partitions):
         return client.call(
-            CREATE_TOPICS,
+            ApiKey.CREATE_TOPICS,
             version,
             topics=[{"name": topic, "num_partitions": partitions, "replication_factor": 1}],
             timeout=milliseconds(30_000),
@@ -163,7 +162,7 @@ def test_who_deletes_too_many_partitions_is_refused(hold, make_topic, version):
     codes = []
     for name in names:
         fields = {"topics": [{"name": name}], "topic_names": [name]}
-        answer = client.call(DELETE_TOPICS, version, timeout=milliseconds(30_000), **fields)
+        answer = client.call(ApiKey.DELETE_TOPICS, version, timeout=milliseconds(30_000), **fields)
         codes.append(answer.responses[0].error_code)
     assert codes == [ErrorCode.none, ErrorCode.throttling_quota_exceeded]
 
@@ -175,7 +174,7 @@ def test_who_adds_too_many_partitions_is_refused(hold, make_topic, version):
     for name, count in ((make_topic().name, 61), (make_topic().name, 2)):
         topics = [{"name": name, "count": count, "assignments": None}]
         answer = client.call(
-            CREATE_PARTITIONS, version, topics=topics, timeout=milliseconds(30_000)
+            ApiKey.CREATE_PARTITIONS, version, topics=topics, timeout=milliseconds(30_000)
         )
         codes.append(answer.results[0].error_code)
     assert codes == [ErrorCode.none, ErrorCode.throttling_quota_exceeded]
@@ -188,7 +187,7 @@ def test_an_address_that_connects_too_often_is_turned_away(broker, client):
     def turned_away():
         with WireClient(broker.address) as another:
             try:
-                another.call(METADATA, 1, topics=[])
+                another.call(ApiKey.METADATA, 1, topics=[])
             except ConnectionError:
                 return True
         return False

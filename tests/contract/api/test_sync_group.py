@@ -2,8 +2,8 @@ import pytest
 
 from kserver.api import sync_group as module
 from kserver.errors import ErrorCode
+from kserver.wire.api_key import ApiKey
 from tests.contract.api.group_calls import (
-    JOIN_GROUP,
     NEWEST_JOIN,
     PROTOCOL,
     PROTOCOL_TYPE,
@@ -88,8 +88,8 @@ def test_the_protocol_has_to_be_named_and_the_groups(client, group, version, fie
 def test_while_others_are_waited_for_nobody_is_told_anything(broker, group, version):
     with many(broker, 2) as (one, other):
         joined = stable(one, group)
-        asked = other.call(JOIN_GROUP, NEWEST_JOIN, **join_fields(group))
-        other.send(JOIN_GROUP, NEWEST_JOIN, **join_fields(group, asked.member_id))
+        asked = other.call(ApiKey.JOIN_GROUP, NEWEST_JOIN, **join_fields(group))
+        other.send(ApiKey.JOIN_GROUP, NEWEST_JOIN, **join_fields(group, asked.member_id))
         until(lambda: heartbeat(one, group, joined) is ErrorCode.rebalance_in_progress)
         answer = sync(one, group, joined, {}, version)
         assert answer.error_code is ErrorCode.rebalance_in_progress

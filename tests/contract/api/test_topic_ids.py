@@ -5,9 +5,9 @@ import itertools
 import pytest
 
 from kserver.errors import ErrorCode
+from kserver.wire.api_key import ApiKey
 from tests.contract.api import group_calls
 from tests.contract.api.calls import (
-    METADATA,
     Topic,
     batch,
     consumer_heartbeat,
@@ -22,7 +22,6 @@ from tests.support.brokers import until
 from tests.support.wire_client import milliseconds
 
 pytestmark = pytest.mark.usefixtures("since_4")
-DELETE_TOPICS, CONSUMER_GROUP_DESCRIBE = 20, 69
 OLDEST_METADATA, NEWEST_METADATA, NEWEST_DELETE = 12, 13, 6
 PRODUCE_VERSION, OLDEST_FETCH, NEWEST_FETCH = 13, 13, 17
 COMMIT_VERSION, HEARTBEAT_VERSION = 10, 1
@@ -36,7 +35,7 @@ def again(broker, client):
 
     def create(topic):
         named = {"topics": [{"name": topic.name, "topic_id": None}]}
-        client.call(DELETE_TOPICS, NEWEST_DELETE, **named, timeout=milliseconds(30_000))
+        client.call(ApiKey.DELETE_TOPICS, NEWEST_DELETE, **named, timeout=milliseconds(30_000))
         until(lambda: partition_count(client, topic.name) is None)
         brokers.create_topic(broker.address, topic.name, 1)
         new = Topic(topic.name, topic_id(client, topic.name))
@@ -50,7 +49,9 @@ def again(broker, client):
 def test_metadata_tells_nothing_of_the_next_topic(client, topic, again, metadata_version):
     new = again(topic)
     asked = [{"topic_id": one.id, "name": None} for one in (topic, new)]
-    answer = client.call(METADATA, metadata_version, topics=asked, allow_auto_topic_creation=False)
+    answer = client.call(
+        ApiKey.METADATA, metadata_version, topics=asked, allow_auto_topic_creation=False
+    )
     assert {(t.topic_id, t.name, t.error_code) for t in answer.topics} == {
         (topic.id, None, UNKNOWN),
         (new.id, new.name, ErrorCode.none),
@@ -61,7 +62,7 @@ def test_the_next_topic_is_not_deleted(client, topic, again):
     new = again(topic)
     asked = {"topics": [{"name": None, "topic_id": topic.id}]}
     (answer,) = client.call(
-        DELETE_TOPICS, NEWEST_DELETE, **asked, timeout=milliseconds(30_000)
+        ApiKey.DELETE_TOPICS, NEWEST_DELETE, **asked, timeout=milliseconds(30_000)
     ).responses
     assert (answer.error_code, answer.topic_id, answer.name) == (UNKNOWN, topic.id, None)
     assert topic_id(client, topic.name) == new.id
@@ -128,7 +129,7 @@ def test_a_member_is_given_the_next_topic_and_may_still_name_the_one_before(clie
 
     until(moves)
     groups = client.call(
-        CONSUMER_GROUP_DESCRIBE, 1, group_ids=[group], include_authorized_operations=False
+        ApiKey.CONSUMER_GROUP_DESCRIBE, 1, group_ids=[group], include_authorized_operations=False
     ).groups
     (member,) = groups[0].members
     assert {t.topic_id for t in member.assignment.topic_partitions} <= {new.id}

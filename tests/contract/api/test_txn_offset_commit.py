@@ -4,13 +4,13 @@ import pytest
 
 from kserver.api import txn_offset_commit as module
 from kserver.errors import ErrorCode
+from kserver.wire.api_key import ApiKey
 from tests.contract.api.group_calls import commit, fetch, offsets, stable
 from tests.support.brokers import until
 from tests.support.wire_client import milliseconds
 
 KEY, VERSIONS = module.KEY, module.VERSIONS
 every_version = pytest.mark.parametrize("version", VERSIONS)
-INIT_PRODUCER_ID, ADD_OFFSETS_TO_TXN, END_TXN, FIND_COORDINATOR = 22, 25, 26, 10
 FIRST_WITH_MEMBER, FIRST_WITH_ABORTABLE, FIRST_TO_ADD = 3, 4, 5
 NAMES = (f"txn-{number}" for number in itertools.count(1))
 
@@ -21,10 +21,12 @@ def producer(client):
     name, given = next(NAMES), []
 
     def is_given():
-        client.call(FIND_COORDINATOR, 3, key=name, key_type=1)
+        client.call(ApiKey.FIND_COORDINATOR, 3, key=name, key_type=1)
         timeout = milliseconds(60_000)
         given.append(
-            client.call(INIT_PRODUCER_ID, 4, transactional_id=name, transaction_timeout=timeout)
+            client.call(
+                ApiKey.INIT_PRODUCER_ID, 4, transactional_id=name, transaction_timeout=timeout
+            )
         )
         return given[-1].error_code is ErrorCode.none
 
@@ -38,7 +40,7 @@ def producer(client):
 
 def begin(client, version, producer, group):
     if version < FIRST_TO_ADD:
-        added = client.call(ADD_OFFSETS_TO_TXN, 3, group_id=group, **producer)
+        added = client.call(ApiKey.ADD_OFFSETS_TO_TXN, 3, group_id=group, **producer)
         assert added.error_code is ErrorCode.none
 
 
@@ -55,7 +57,7 @@ def write(client, version, producer, group, topic, partitions, **fields):
 
 def end(client, version, producer, *, committed):
     ended = client.call(
-        END_TXN, 5 if version >= FIRST_TO_ADD else 3, committed=committed, **producer
+        ApiKey.END_TXN, 5 if version >= FIRST_TO_ADD else 3, committed=committed, **producer
     )
     assert ended.error_code is ErrorCode.none
 
@@ -143,7 +145,7 @@ def test_a_producer_of_an_old_epoch_is_fenced(client, group, topic, producer, ve
     }
 
     def is_fenced():
-        return client.call(INIT_PRODUCER_ID, 4, **again).error_code is ErrorCode.none
+        return client.call(ApiKey.INIT_PRODUCER_ID, 4, **again).error_code is ErrorCode.none
 
     until(is_fenced)
     (code,) = write(client, version, producer, group, topic, {0: 2}).values()

@@ -8,13 +8,12 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from kserver.errors import ErrorCode
+from kserver.wire.api_key import ApiKey
 from kserver.wire.schema import schemas
 from tests.contract.api.calls import Topic, batch, fetch, produce_fields
 from tests.support.brokers import until
 from tests.support.wire_client import WireClient, milliseconds
 
-PRODUCE, FIND_COORDINATOR, INIT_PRODUCER_ID = 0, 10, 22
-ADD_PARTITIONS, END_TXN, DESCRIBE_TRANSACTIONS = 24, 26, 65
 FIRST_FROM_BROKERS = 4
 """Of AddPartitionsToTxn."""
 BY_TOPIC_NAME = 11
@@ -41,7 +40,6 @@ DescribeTransactionsResponse 0 flexible 0+
 HEADER_BYTES = 5
 
 NAMES = (f"contract-{number}" for number in itertools.count(1))
-
 
 ASK_AGAIN = frozenset(
     {
@@ -77,9 +75,11 @@ def retried(call: Callable[[], Any], code: Callable[[Any], ErrorCode]) -> Any:
 
 def init(client: WireClient, name: str, version: int = 4, **fields: Any) -> Any:
     """InitProducerId's answer, once there is a coordinator and no transaction in its way."""
-    client.call(FIND_COORDINATOR, 3, key=name, key_type=1)
+    client.call(ApiKey.FIND_COORDINATOR, 3, key=name, key_type=1)
     asked = {"transactional_id": name, "transaction_timeout": milliseconds(60_000)} | fields
-    return retried(lambda: client.call(INIT_PRODUCER_ID, version, **asked), lambda a: a.error_code)
+    return retried(
+        lambda: client.call(ApiKey.INIT_PRODUCER_ID, version, **asked), lambda a: a.error_code
+    )
 
 
 def begun(client: WireClient, name: str | None = None) -> Producer:
@@ -122,7 +122,7 @@ def add(
 
     return codes(
         retried(
-            lambda: client.call(ADD_PARTITIONS, version, **fields),
+            lambda: client.call(ApiKey.ADD_PARTITIONS_TO_TXN, version, **fields),
             lambda answer: next(iter(codes(answer).values())),
         )
     )
@@ -150,7 +150,7 @@ def write(
     asked = produce_fields(version, topic, {partition: records})
     asked |= {"transactional_id": producer.transactional_id} | fields
     return retried(
-        lambda: client.call(PRODUCE, version, **asked).responses[0].partition_responses[0],
+        lambda: client.call(ApiKey.PRODUCE, version, **asked).responses[0].partition_responses[0],
         lambda answer: answer.error_code,
     )
 
@@ -163,14 +163,14 @@ def end(client: WireClient, producer: Producer, *, commit: bool, version: int = 
 
 def ended(client: WireClient, producer: Producer, *, commit: bool, version: int) -> Any:
     return retried(
-        lambda: client.call(END_TXN, version, committed=commit, **producer.fields()),
+        lambda: client.call(ApiKey.END_TXN, version, committed=commit, **producer.fields()),
         lambda answer: answer.error_code,
     )
 
 
 def state(client: WireClient, name: str) -> SimpleNamespace:
     """What DescribeTransactions tells of it; kio reads no -1 for a time, which stands for none."""
-    client.send(DESCRIBE_TRANSACTIONS, 0, transactional_ids=[name])
+    client.send(ApiKey.DESCRIBE_TRANSACTIONS, 0, transactional_ids=[name])
     told = DESCRIBED.decode(0, client.receive_frame()[HEADER_BYTES:])
     (one,) = told["transactionStates"]
     return SimpleNamespace(

@@ -13,12 +13,11 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, for_code
 
+from kserver.wire.special_offsets import EARLIEST, LATEST
 from tests.integration.clients.client import (
     APPEND,
     CONSUME_TIMEOUT_S,
     CREATE,
-    EARLIEST,
-    LATEST,
     LINGER_MS,
     MAX_REQUEST_BYTES,
     PATIENCE_S,

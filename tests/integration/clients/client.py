@@ -12,9 +12,6 @@ from typing import NamedTuple, Protocol
 CREATE, APPEND = "create", "append"
 """Timestamp types."""
 
-EARLIEST, LATEST = -2, -1
-"""Times that `offsets` understands beside milliseconds."""
-
 CONSUME_TIMEOUT_S = 30
 PATIENCE_S = 20
 MAX_REQUEST_BYTES = 8 << 20

@@ -25,13 +25,12 @@ from confluent_kafka.admin import (
     OffsetSpec,
 )
 
+from kserver.wire.special_offsets import EARLIEST, LATEST
 from tests.integration.clients.client import (
     APPEND,
     BATCH_BYTES,
     CONSUME_TIMEOUT_S,
     CREATE,
-    EARLIEST,
-    LATEST,
     LINGER_MS,
     MAX_REQUEST_BYTES,
     PATIENCE_S,

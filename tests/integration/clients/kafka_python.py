@@ -12,13 +12,12 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import KafkaError
 
+from kserver.wire.special_offsets import EARLIEST, LATEST
 from tests.integration.clients.client import (
     APPEND,
     BATCH_BYTES,
     CONSUME_TIMEOUT_S,
     CREATE,
-    EARLIEST,
-    LATEST,
     LINGER_MS,
     MAX_REQUEST_BYTES,
     PATIENCE_S,

@@ -16,7 +16,8 @@ import pytest
 from kserver.errors import ErrorCode
 from kserver.wire.batch import TimestampType
 from kserver.wire.compression import Compression
-from tests.integration.clients.client import APPEND, CREATE, EARLIEST, LATEST, Record, Refused
+from kserver.wire.special_offsets import EARLIEST, LATEST
+from tests.integration.clients.client import APPEND, CREATE, Record, Refused
 from tests.support.brokers import append, create_topic, stored, until
 
 CODECS = tuple(codec.name for codec in Compression)

@@ -2,7 +2,8 @@
 
 import time
 
-from tests.integration.clients.client import EARLIEST, LATEST, Record
+from kserver.wire.special_offsets import EARLIEST, LATEST
+from tests.integration.clients.client import Record
 from tests.integration.clients.promises import (
     ODD,
     Administers,

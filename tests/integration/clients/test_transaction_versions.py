@@ -7,6 +7,7 @@ import sys
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from kserver.wire.api_key import ApiKey
 from tests.contract.api.calls import Topic, topic_id
 from tests.contract.api.transaction_calls import add, begun, state
 from tests.contract.api.transaction_calls import write as write_by_hand
@@ -15,7 +16,7 @@ from tests.support.brokers import QUICK_START, create_topic, until
 from tests.support.tools import require
 from tests.support.wire_client import WireClient
 
-UPDATE_FEATURES, SAFE_DOWNGRADE, UPGRADE = 57, 2, 1
+SAFE_DOWNGRADE, UPGRADE = 2, 1
 TIMEOUT_S = 60
 JAVA = "4.3.1"
 
@@ -34,7 +35,7 @@ def cluster(version, kind, tmp_path_factory):
             lowered = {"feature": "transaction.version", "max_version_level": version}
             lowered["upgrade_type"] = SAFE_DOWNGRADE
             with WireClient(broker.address) as client:
-                answer = client.call(UPDATE_FEATURES, 1, feature_updates=[lowered])
+                answer = client.call(ApiKey.UPDATE_FEATURES, 1, feature_updates=[lowered])
             assert answer.error_code.value == 0, answer
         yield broker
 

@@ -15,6 +15,7 @@ from kcli.client.consumer import Consumer, ConsumerRecord
 from kcli.client.producer import Producer, ProducerInterceptor
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import TopicPartition
+from kserver.wire.api_key import ApiKey
 from kserver.wire.batch import TimestampType
 from kserver.wire.compression import Compression
 from tests.support import brokers
@@ -22,7 +23,6 @@ from tests.support.real_clients import bootstrap, read
 from tests.support.wire_client import WireClient, milliseconds
 
 _names = itertools.count(1)
-DELETE_RECORDS = 21
 
 
 @pytest.mark.parametrize("codec", [codec.name for codec in Compression])
@@ -320,7 +320,7 @@ def test_an_offset_out_of_range_is_reset_or_told(broker, topic):
 
 
 def test_a_log_that_was_cut_off_at_its_start_is_read_from_there(broker, topic):
-    if DELETE_RECORDS not in brokers.served_versions(broker.address):
+    if ApiKey.DELETE_RECORDS not in brokers.served_versions(broker.address):
         pytest.skip("this broker deletes no records yet")
     one = TopicPartition(topic, 0)
 
@@ -335,7 +335,9 @@ def test_a_log_that_was_cut_off_at_its_start_is_read_from_there(broker, topic):
                 with WireClient(broker.address) as client:
                     cut = [{"partition_index": 0, "offset": 33}]
                     topics = [{"name": topic, "partitions": cut}]
-                    client.call(DELETE_RECORDS, 1, topics=topics, timeout=milliseconds(30_000))
+                    client.call(
+                        ApiKey.DELETE_RECORDS, 1, topics=topics, timeout=milliseconds(30_000)
+                    )
                 assert await consumer.beginning_offsets([one]) == {one: 33}
                 found: list[ConsumerRecord] = []
                 while len(found) < 17:

@@ -18,9 +18,10 @@ from kcli.client.producer import Producer
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import TopicPartition
 from kserver.peer import Peer
+from kserver.wire.api_key import ApiKey
 from tests.support import brokers
 from tests.support.real_clients import bootstrap, read
-from tests.support.transactions import END_TXN, transaction
+from tests.support.transactions import transaction
 
 _names = itertools.count(1)
 
@@ -206,7 +207,7 @@ def test_read_committed_shows_what_was_committed_and_nothing_else(broker, topic)
     async def scenario() -> None:
         host, _, port = broker.address.rpartition(":")
         peer = await Peer.connect(host, int(port))
-        if END_TXN not in peer.versions:
+        if ApiKey.END_TXN not in peer.versions:
             peer.close()
             pytest.skip("this broker has no transactions yet")
         async with Producer(ProducerConfig.of(bootstrap(broker))) as producer:

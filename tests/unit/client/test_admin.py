@@ -8,9 +8,6 @@ from uuid import UUID
 import pytest
 
 from kcli.client.admin import (
-    CREATE_TOPICS,
-    DELETE_TOPICS,
-    DESCRIBE_CLUSTER,
     UNREGISTER_BROKER,
     Admin,
     ConfigSource,
@@ -21,18 +18,16 @@ from kcli.client.admin import (
     TopicDescription,
 )
 from kcli.client.cluster import Node
-from kcli.client.configs import DESCRIBE_CONFIGS
-from kcli.client.coordinators import FIND_COORDINATOR
 from kcli.client.features import FeatureAdmin
 from kcli.client.groups import Groups
-from kcli.client.offsets import LIST_OFFSETS, ListedOffset
-from kcli.client.topics import DESCRIBE_TOPIC_PARTITIONS
+from kcli.client.offsets import ListedOffset
 from kcli.client.transaction_admin import TransactionAdmin
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import TopicPartition
+from kserver.wire.api_key import ApiKey
 from kserver.wire.versions import reply_to
 from tests.support.administering import run
-from tests.support.scripted_broker import METADATA, metadata
+from tests.support.scripted_broker import metadata
 
 
 @pytest.mark.parametrize(
@@ -68,7 +63,9 @@ def created(*errors: tuple[str, ErrorCode, str | None]):
 
 def test_each_topic_has_its_own_outcome():
     async def scenario(admin, broker):
-        broker.on(CREATE_TOPICS, created(("b", ErrorCode.invalid_partitions, "no such number")))
+        broker.on(
+            ApiKey.CREATE_TOPICS, created(("b", ErrorCode.invalid_partitions, "no such number"))
+        )
         made = await admin.create_topics([NewTopic("a", 3), NewTopic("b", 0)])
         assert made["a"].id == UUID(int=5)
         assert made["a"].partitions == 3
@@ -80,7 +77,7 @@ def test_each_topic_has_its_own_outcome():
 
 def test_counts_and_assignments_reach_the_broker():
     async def scenario(admin, broker):
-        broker.on(CREATE_TOPICS, created())
+        broker.on(ApiKey.CREATE_TOPICS, created())
         await admin.create_topics(
             [
                 NewTopic("a"),
@@ -88,7 +85,7 @@ def test_counts_and_assignments_reach_the_broker():
             ],
             validate_only=True,
         )
-        (request,) = broker.asked(CREATE_TOPICS)
+        (request,) = broker.asked(ApiKey.CREATE_TOPICS)
         a, b = request.topics
         assert request.validate_only
         assert (a.num_partitions, a.replication_factor, a.assignments) == (-1, -1, ())
@@ -104,14 +101,14 @@ def test_counts_and_assignments_reach_the_broker():
 
 def test_what_a_former_controller_refused_is_asked_of_the_next():
     async def scenario(admin, old, new):
-        old.on(CREATE_TOPICS, created(("a", ErrorCode.not_controller, None)))
-        new.on(CREATE_TOPICS, created())
+        old.on(ApiKey.CREATE_TOPICS, created(("a", ErrorCode.not_controller, None)))
+        new.on(ApiKey.CREATE_TOPICS, created())
         answers = iter([metadata(old, new, controller=0), metadata(old, new, controller=1)])
-        old.on(METADATA, lambda request: next(answers)(request))
+        old.on(ApiKey.METADATA, lambda request: next(answers)(request))
         made = await admin.create_topics([NewTopic("a"), NewTopic("b")])
         assert made["a"].name == "a"
         assert made["b"].name == "b"
-        assert [t.name for t in new.asked(CREATE_TOPICS)[0].topics] == ["a"]
+        assert [t.name for t in new.asked(ApiKey.CREATE_TOPICS)[0].topics] == ["a"]
 
     run(scenario, brokers=2)
 
@@ -147,7 +144,7 @@ def test_topics_are_deleted_in_old_and_new_versions(newest):
                 ]
             )
 
-        broker.on(DELETE_TOPICS, delete, (1, newest))
+        broker.on(ApiKey.DELETE_TOPICS, delete, (1, newest))
         done = await admin.delete_topics(["a", "b"])
         assert done["a"] is None
         assert done["b"].code is ErrorCode.unknown_topic_or_partition
@@ -206,7 +203,7 @@ def in_pages(topics: dict[str, int]):
 @pytest.mark.parametrize("page_size", [1, 2, 3, 100])
 def test_descriptions_are_put_together_from_pages(page_size):
     async def scenario(admin, broker):
-        broker.on(DESCRIBE_TOPIC_PARTITIONS, in_pages({"a": 5, "c": 2}))
+        broker.on(ApiKey.DESCRIBE_TOPIC_PARTITIONS, in_pages({"a": 5, "c": 2}))
         found = await admin.describe_topics(["c", "b", "a"], page_size=page_size)
         assert list(found) == ["c", "b", "a"]
         assert found["b"].code is ErrorCode.unknown_topic_or_partition
@@ -226,7 +223,7 @@ def test_a_broker_that_repeats_a_page_is_not_asked_for_ever():
             reply = reply_to(request)
             return reply(topics=[], next_cursor=reply.next_cursor(topic_name="a"))
 
-        broker.on(DESCRIBE_TOPIC_PARTITIONS, again)
+        broker.on(ApiKey.DESCRIBE_TOPIC_PARTITIONS, again)
         with pytest.raises(KafkaError, match="same page again"):
             await admin.describe_topics(["a"])
 
@@ -235,7 +232,7 @@ def test_a_broker_that_repeats_a_page_is_not_asked_for_ever():
 
 def test_without_that_api_topics_are_described_from_metadata():
     async def scenario(admin, broker):
-        broker.on(METADATA, metadata(broker, topics=[("a", ErrorCode.none, (0, 7))]))
+        broker.on(ApiKey.METADATA, metadata(broker, topics=[("a", ErrorCode.none, (0, 7))]))
         found = await admin.describe_topics(["a", "b"])
         assert isinstance(found["a"], TopicDescription)
         assert found["a"].partitions[0].elr is None
@@ -247,11 +244,11 @@ def test_without_that_api_topics_are_described_from_metadata():
 
 def test_topics_are_described_by_id_where_the_broker_knows_ids():
     async def scenario(admin, broker):
-        broker.on(METADATA, metadata(broker, topics=[("a", ErrorCode.none, (0, 7))]))
+        broker.on(ApiKey.METADATA, metadata(broker, topics=[("a", ErrorCode.none, (0, 7))]))
         found = await admin.describe_topics_by_id([UUID(int=1), UUID(int=2)])
         assert found[UUID(int=1)].name == "a"
         assert found[UUID(int=2)].code is ErrorCode.unknown_topic_id
-        assert [t.name for t in broker.asked(METADATA)[-1].topics] == [None, None]
+        assert [t.name for t in broker.asked(ApiKey.METADATA)[-1].topics] == [None, None]
 
     run(scenario)
 
@@ -267,7 +264,7 @@ def test_internal_topics_can_be_left_out_of_the_list():
                 ]
             )
 
-        broker.on(METADATA, handler)
+        broker.on(ApiKey.METADATA, handler)
         assert [t.name for t in await admin.list_topics()] == ["__a", "b"]
         assert [t.name for t in await admin.list_topics(include_internal=False)] == ["b"]
 
@@ -301,7 +298,7 @@ def test_a_broker_is_asked_for_its_own_configuration():
             )
 
         for broker in brokers:
-            broker.on(DESCRIBE_CONFIGS, configs)
+            broker.on(ApiKey.DESCRIBE_CONFIGS, configs)
         found = await admin.describe_configs(
             [
                 (ResourceType.BROKER, "1"),
@@ -316,9 +313,11 @@ def test_a_broker_is_asked_for_its_own_configuration():
         assert entry.type is ConfigType.UNKNOWN
         assert entry.synonyms == (("s", "w", ConfigSource.STATIC_BROKER_CONFIG),)
         assert found[ResourceType.BROKER, "7"].code is ErrorCode.broker_not_available
-        asked = [r for b in brokers for r in b.asked(DESCRIBE_CONFIGS)]
+        asked = [r for b in brokers for r in b.asked(ApiKey.DESCRIBE_CONFIGS)]
         assert all(r.configuration_keys == ("k",) for request in asked for r in request.resources)
-        own = [r.resource_name for q in brokers[1].asked(DESCRIBE_CONFIGS) for r in q.resources]
+        own = [
+            r.resource_name for q in brokers[1].asked(ApiKey.DESCRIBE_CONFIGS) for r in q.resources
+        ]
         assert own == ["1"] or set(own) == {"1", "a", ""}
 
     run(scenario, brokers=2)
@@ -349,8 +348,8 @@ def test_offsets_are_asked_of_the_leaders_and_what_is_missing_refused():
     async def scenario(admin, *brokers):
         topics = [("a", ErrorCode.none, (0, 3), (1, 4))]
         for n, broker in enumerate(brokers):
-            broker.on(METADATA, metadata(*brokers, topics=topics))
-            broker.on(LIST_OFFSETS, listing({n: ListedOffset(10 + n, -1, 3 + n)}))
+            broker.on(ApiKey.METADATA, metadata(*brokers, topics=topics))
+            broker.on(ApiKey.LIST_OFFSETS, listing({n: ListedOffset(10 + n, -1, 3 + n)}))
         found = await admin.list_offsets(
             {TopicPartition("a", n): -1 for n in range(3)} | {TopicPartition("b", 0): -1}
         )
@@ -358,7 +357,7 @@ def test_offsets_are_asked_of_the_leaders_and_what_is_missing_refused():
         assert found[TopicPartition("a", 1)] == ListedOffset(11, -1, 4)
         for missing in (TopicPartition("a", 2), TopicPartition("b", 0)):
             assert found[missing].code is ErrorCode.unknown_topic_or_partition
-        (asked,) = brokers[1].asked(LIST_OFFSETS)
+        (asked,) = brokers[1].asked(ApiKey.LIST_OFFSETS)
         assert asked.topics[0].partitions[0].current_leader_epoch == 4
 
     run(scenario, brokers=2)
@@ -369,11 +368,11 @@ def test_offsets_are_asked_again_when_the_leader_moved():
         ok = ErrorCode.none
         answers = iter([0, 0, 1, 1, 1, 1])
         old.on(
-            METADATA,
+            ApiKey.METADATA,
             lambda request: metadata(old, new, topics=[("a", ok, (next(answers), 3))])(request),
         )
-        old.on(LIST_OFFSETS, listing({0: ErrorCode.not_leader_or_follower}))
-        new.on(LIST_OFFSETS, listing({0: ListedOffset(10, -1, 3)}))
+        old.on(ApiKey.LIST_OFFSETS, listing({0: ErrorCode.not_leader_or_follower}))
+        new.on(ApiKey.LIST_OFFSETS, listing({0: ListedOffset(10, -1, 3)}))
         a = TopicPartition("a", 0)
         assert await admin.list_offsets({a: -2}) == {a: ListedOffset(10, -1, 3)}
 
@@ -382,8 +381,8 @@ def test_offsets_are_asked_again_when_the_leader_moved():
 
 def test_offsets_that_an_old_broker_cannot_tell_are_refused_and_the_rest_told():
     async def scenario(admin, broker):
-        broker.on(METADATA, metadata(broker, topics=[("a", ErrorCode.none, (0, 3), (0, 3))]))
-        broker.on(LIST_OFFSETS, listing({1: ListedOffset(10, -1, 3)}), (1, 6))
+        broker.on(ApiKey.METADATA, metadata(broker, topics=[("a", ErrorCode.none, (0, 3), (0, 3))]))
+        broker.on(ApiKey.LIST_OFFSETS, listing({1: ListedOffset(10, -1, 3)}), (1, 6))
         a, b = TopicPartition("a", 0), TopicPartition("a", 1)
         found = await admin.list_offsets({a: -3, b: -1})
         assert found[a].code is ErrorCode.unsupported_version
@@ -408,7 +407,7 @@ def test_the_cluster_is_described_by_its_own_api_or_by_metadata():
             )
 
         for broker in brokers:
-            broker.on(DESCRIBE_CLUSTER, cluster)
+            broker.on(ApiKey.DESCRIBE_CLUSTER, cluster)
             broker.drop()
         await asyncio.sleep(1)
         described = await admin.describe_cluster()
@@ -430,7 +429,7 @@ def test_controllers_and_fenced_brokers_are_described_where_the_broker_can():
             node = reply.brokers(broker_id=id, host="h", port=1, is_fenced=fenced)
             return reply(error_code=ErrorCode.none, cluster_id="d", brokers=[node])
 
-        broker.on(DESCRIBE_CLUSTER, cluster)
+        broker.on(ApiKey.DESCRIBE_CLUSTER, cluster)
         broker.drop()
         await asyncio.sleep(1)
         controllers = await admin.describe_cluster(controllers=True)
@@ -481,10 +480,10 @@ def test_the_number_of_tries_can_be_limited():
             code = ErrorCode.not_controller
             return reply(topics=[reply.topics(name=topic.name, error_code=code)])
 
-        broker.on(CREATE_TOPICS, refuse)
+        broker.on(ApiKey.CREATE_TOPICS, refuse)
         with pytest.raises(KafkaError, match="not_controller"):
             await admin.create_topics([NewTopic("a")])
-        assert len(broker.asked(CREATE_TOPICS)) == 3
+        assert len(broker.asked(ApiKey.CREATE_TOPICS)) == 3
 
     run(scenario, retries="2")
 
@@ -504,11 +503,11 @@ def test_topics_are_deleted_by_id_where_the_broker_knows_ids():
         )
 
     async def scenario(admin, broker):
-        broker.on(DELETE_TOPICS, handler, (1, 6))
+        broker.on(ApiKey.DELETE_TOPICS, handler, (1, 6))
         gone = await admin.delete_topics_by_id([known, unknown])
         assert gone[known] is None
         assert gone[unknown].code is ErrorCode.unknown_topic_id
-        broker.versions[DELETE_TOPICS] = (1, 5)
+        broker.versions[ApiKey.DELETE_TOPICS] = (1, 5)
         broker.drop()
         with pytest.raises(KafkaError, match="knows no topic ids"):
             await admin.delete_topics_by_id([known])
@@ -532,11 +531,11 @@ def test_coordinators_are_found_for_one_key_or_many(newest):
         return reply(coordinators=coordinators)
 
     async def scenario(admin, broker):
-        broker.on(FIND_COORDINATOR, handler, (0, newest))
+        broker.on(ApiKey.FIND_COORDINATOR, handler, (0, newest))
         coordinators = await admin.find_coordinators(["a", "b"], CoordinatorType.TRANSACTION)
         assert coordinators["a"] == Node(7, "h", 9)
         assert coordinators["b"].code is ErrorCode.coordinator_not_available
-        kinds = {getattr(r, "key_type", 1) for r in broker.asked(FIND_COORDINATOR)}
+        kinds = {getattr(r, "key_type", 1) for r in broker.asked(ApiKey.FIND_COORDINATOR)}
         assert kinds == {CoordinatorType.TRANSACTION}
 
     run(scenario)
@@ -544,10 +543,10 @@ def test_coordinators_are_found_for_one_key_or_many(newest):
 
 def test_a_broker_that_leaves_out_what_it_was_asked_refused_it():
     async def scenario(admin, broker):
-        broker.on(DESCRIBE_CONFIGS, lambda request: reply_to(request)(results=()))
-        broker.on(LIST_OFFSETS, lambda request: reply_to(request)(topics=()))
+        broker.on(ApiKey.DESCRIBE_CONFIGS, lambda request: reply_to(request)(results=()))
+        broker.on(ApiKey.LIST_OFFSETS, lambda request: reply_to(request)(topics=()))
         leads = metadata(broker, topics=[("t", ErrorCode.none, (0, 1))])
-        broker.on(METADATA, leads)
+        broker.on(ApiKey.METADATA, leads)
         (config,) = (await admin.describe_configs([(ResourceType.BROKER, "x")])).values()
         (offset,) = (await admin.list_offsets({TopicPartition("t", 0): -1})).values()
         for refused in (config, offset):

@@ -14,8 +14,9 @@ from kcli.client.consumer import Consumer
 from kcli.client.errors import ClusterUnreachable, TimedOut
 from kserver.errors import ConfigError, ErrorCode, KafkaError, ProtocolError
 from kserver.model import TopicPartition
+from kserver.wire.api_key import ApiKey
 from tests.support.loop import SimLoop, simulate
-from tests.support.scripted_broker import METADATA, ScriptedBroker, metadata
+from tests.support.scripted_broker import ScriptedBroker, metadata
 
 T0 = TopicPartition("t", 0)
 
@@ -30,7 +31,7 @@ def run(scenario, *, brokers: int = 1):
     async def main(loop: SimLoop):
         started = [ScriptedBroker(loop, f"broker-{n}", id=n) for n in range(brokers)]
         for broker in started:
-            broker.on(METADATA, metadata(*started))
+            broker.on(ApiKey.METADATA, metadata(*started))
             await broker.start()
         return await scenario(*started)
 
@@ -91,7 +92,7 @@ def test_many_askers_share_one_connection():
 def test_a_broker_and_the_controller_are_found_through_metadata():
     async def scenario(*brokers):
         for broker in brokers:
-            broker.on(METADATA, metadata(*brokers, controller=2))
+            broker.on(ApiKey.METADATA, metadata(*brokers, controller=2))
         cluster = cluster_of("broker-0:9092")
         assert str(await cluster.peer(1)) == "broker-1:9092"
         assert str(await cluster.peer(To.CONTROLLER)) == "broker-2:9092"
@@ -126,7 +127,7 @@ def test_without_a_broker_the_call_is_named_when_its_time_is_over():
 
 def test_a_broker_that_answers_nothing_in_time_is_not_called_unreachable():
     async def scenario(broker):
-        broker.on(METADATA, lambda request: None)
+        broker.on(ApiKey.METADATA, lambda request: None)
         cluster = cluster_of("broker-0:9092")
         with pytest.raises(TimedOut, match="listTopics was not answered in time"):
             await cluster.retry("listTopics", cluster.deadline(5000), lambda: cluster.refresh(None))
@@ -200,7 +201,7 @@ def test_when_no_known_broker_answers_the_bootstrap_servers_are_asked_again():
     async def scenario(*brokers):
         old, _ = brokers
         cluster = cluster_of("broker-0:9092", "broker-1:9092")
-        old.on(METADATA, metadata(old))
+        old.on(ApiKey.METADATA, metadata(old))
         await cluster.refresh(())
         old.stop()
         await asyncio.sleep(0.1)
@@ -214,7 +215,7 @@ def test_without_that_strategy_they_are_not():
     async def scenario(*brokers):
         old, _ = brokers
         cluster = cluster_of("broker-0:9092", "broker-1:9092", metadata_recovery_strategy="none")
-        old.on(METADATA, metadata(old))
+        old.on(ApiKey.METADATA, metadata(old))
         await cluster.refresh(())
         old.stop()
         await asyncio.sleep(0.1)
@@ -228,9 +229,9 @@ def test_metadata_of_some_topics_leaves_the_others_and_all_replaces_them():
     async def scenario(broker):
         ok = ErrorCode.none
         cluster = cluster_of("broker-0:9092")
-        broker.on(METADATA, metadata(broker, topics=[("a", ok, (0, 1))]))
+        broker.on(ApiKey.METADATA, metadata(broker, topics=[("a", ok, (0, 1))]))
         await cluster.refresh(["a"])
-        broker.on(METADATA, metadata(broker, topics=[("b", ok, (-1, 1))]))
+        broker.on(ApiKey.METADATA, metadata(broker, topics=[("b", ok, (-1, 1))]))
         await cluster.refresh(["b"])
         assert set(cluster.topics) == {"a", "b"}
         assert cluster.partition(TopicPartition("a", 0)).leader == 0
@@ -246,10 +247,10 @@ def test_metadata_of_some_topics_leaves_the_others_and_all_replaces_them():
 def test_a_topic_that_is_refused_is_told_and_one_that_is_gone_forgotten():
     async def scenario(broker):
         cluster = cluster_of("broker-0:9092")
-        broker.on(METADATA, metadata(broker, topics=[("a", ErrorCode.none, (0, 1))]))
+        broker.on(ApiKey.METADATA, metadata(broker, topics=[("a", ErrorCode.none, (0, 1))]))
         await cluster.refresh(["a"])
         gone = ErrorCode.unknown_topic_or_partition
-        broker.on(METADATA, metadata(broker, topics=[("a", gone)]))
+        broker.on(ApiKey.METADATA, metadata(broker, topics=[("a", gone)]))
         refused = await cluster.refresh(["a"])
         assert refused["a"].code is gone
         assert not cluster.topics
@@ -264,7 +265,7 @@ def test_a_broker_that_lags_does_not_lead_back_to_an_old_leader():
         ok = ErrorCode.none
         for leader, epoch, expected in ((0, 5, 0), (1, 4, 0), (1, 6, 1)):
             for broker in brokers:
-                broker.on(METADATA, metadata(*brokers, topics=[("a", ok, (leader, epoch))]))
+                broker.on(ApiKey.METADATA, metadata(*brokers, topics=[("a", ok, (leader, epoch))]))
             await cluster.refresh(["a"])
             assert cluster.partition(TopicPartition("a", 0)).leader == expected
         await cluster.close()
@@ -279,7 +280,7 @@ def test_an_epoch_that_no_other_answer_knows_of_is_forgotten_in_time():
         leaders = []
         for leader, epoch in ((5, 99), *[(0, 3)] * 15):
             leads = (leader, epoch)
-            broker.on(METADATA, metadata(broker, topics=[("a", ErrorCode.none, leads)]))
+            broker.on(ApiKey.METADATA, metadata(broker, topics=[("a", ErrorCode.none, leads)]))
             await cluster.refresh(["a"])
             leaders.append(cluster.partition(TopicPartition("a", 0)).leader)
             await asyncio.sleep(1)
@@ -295,7 +296,7 @@ def test_topics_that_nobody_asked_for_are_not_kept():
     async def scenario(broker):
         cluster = cluster_of("broker-0:9092")
         told = [(name, ErrorCode.none, (0, 1)) for name in ("a", "b")]
-        broker.on(METADATA, metadata(broker, topics=told))
+        broker.on(ApiKey.METADATA, metadata(broker, topics=told))
         await cluster.refresh(["a"])
         assert set(cluster.topics) == {"a"}
         await cluster.refresh(None)
@@ -309,7 +310,7 @@ def test_a_topic_without_a_name_is_none_to_list_or_to_match():
     async def main(loop: SimLoop):
         broker = ScriptedBroker(loop)
         broker.on(
-            METADATA,
+            ApiKey.METADATA,
             metadata(
                 broker, topics=[(None, ErrorCode.none, (0, 1)), ("t", ErrorCode.none, (0, 1))]
             ),
@@ -331,7 +332,7 @@ def test_the_wish_to_create_topics_reaches_the_broker():
         cluster = cluster_of("broker-0:9092")
         await cluster.refresh(["a"])
         await cluster.refresh(["a"], create=True)
-        asked = broker.asked(METADATA)
+        asked = broker.asked(ApiKey.METADATA)
         assert [r.allow_auto_topic_creation for r in asked] == [False, True]
         await cluster.close()
 
@@ -384,7 +385,7 @@ def test_what_may_wait_for_long_has_a_line_of_its_own():
 
     async def main(loop: SimLoop) -> None:
         broker = ScriptedBroker(loop)
-        broker.on(METADATA, metadata(broker))
+        broker.on(ApiKey.METADATA, metadata(broker))
         await broker.start()
         cluster = cluster_of(broker.address)
         await cluster.refresh(())
@@ -406,16 +407,16 @@ def of_epoch(epoch: int, *brokers: ScriptedBroker):
 
 def test_a_broker_that_is_cut_off_leads_no_client_back():
     async def scenario(leader, stale):
-        leader.on(METADATA, of_epoch(5, leader, stale))
-        stale.on(METADATA, of_epoch(5, leader, stale))
+        leader.on(ApiKey.METADATA, of_epoch(5, leader, stale))
+        stale.on(ApiKey.METADATA, of_epoch(5, leader, stale))
         cluster = cluster_of("broker-1:9092")
         await cluster.refresh(["t"])
-        stale.on(METADATA, of_epoch(4, stale, leader))
+        stale.on(ApiKey.METADATA, of_epoch(4, stale, leader))
         for _ in range(20):
             await cluster.refresh(["t"])
             assert cluster.partition(T0).leader_epoch == 5
             await asyncio.sleep(1)
-        assert len(leader.asked(METADATA)) >= 9, "it is asked as soon as the other lags"
+        assert len(leader.asked(ApiKey.METADATA)) >= 9, "it is asked as soon as the other lags"
         leader.stop()
         for _ in range(20):
             with contextlib.suppress(OSError, ProtocolError):
@@ -430,11 +431,11 @@ def test_a_broker_that_is_cut_off_leads_no_client_back():
 def test_what_all_brokers_say_for_long_is_believed():
     async def scenario(one, other):
         for broker in (one, other):
-            broker.on(METADATA, of_epoch(5, one, other))
+            broker.on(ApiKey.METADATA, of_epoch(5, one, other))
         cluster = cluster_of("broker-0:9092")
         await cluster.refresh(["t"])
         for broker in (one, other):
-            broker.on(METADATA, of_epoch(4, one, other))
+            broker.on(ApiKey.METADATA, of_epoch(4, one, other))
         began = asyncio.get_running_loop().time()
         while cluster.partition(T0).leader_epoch == 5:
             await cluster.refresh(["t"])

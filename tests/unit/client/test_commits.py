@@ -11,17 +11,9 @@ from kcli.client.group_descriptions import CommittedOffset
 from kcli.client.group_metadata import GroupMetadata
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import TopicPartition
+from kserver.wire.api_key import ApiKey
 from tests.support.consuming import T0, T1, read
-from tests.support.coordinating import (
-    COMMIT,
-    GIVEN_ID,
-    LEAVE,
-    LOOK_UP,
-    heard_all,
-    joined,
-    poll_on,
-    run,
-)
+from tests.support.coordinating import GIVEN_ID, heard_all, joined, poll_on, run
 from tests.unit.client.test_membership import another_member
 
 COOPERATIVE = {"partition_assignment_strategy": "cooperative-sticky"}
@@ -33,7 +25,7 @@ def test_the_position_is_committed_and_read_from_by_whoever_comes_next():
         await read(consumer, 5, max_records=2)
         await consumer.commit()
         assert coordinator.committed[T0].committed_offset == 5
-        asked = coordinator.asked(COMMIT)[0]
+        asked = coordinator.asked(ApiKey.OFFSET_COMMIT)[0]
         assert (asked.generation_id_or_member_epoch, asked.member_id) == (1, GIVEN_ID)
         await consumer.commit_async({T0: CommittedOffset(2, None, "why")})
         found = await consumer.committed([T0, T1])
@@ -96,7 +88,7 @@ def test_what_is_revoked_was_committed_as_far_as_it_was_given(settings):
 def test_a_commit_that_is_refused_for_good_says_why(code, error):
     async def scenario(consumer, coordinator, heard):
         await joined(consumer)
-        coordinator.refuse(COMMIT, code)
+        coordinator.refuse(ApiKey.OFFSET_COMMIT, code)
         with pytest.raises(error):
             await consumer.commit({T0: 1})
 
@@ -116,14 +108,14 @@ def test_a_commit_that_is_refused_for_good_says_why(code, error):
 def test_a_commit_that_may_pass_is_tried_again_but_not_in_the_background(code, caplog):
     async def scenario(consumer, coordinator, heard):
         await joined(consumer)
-        coordinator.refuse(COMMIT, code)
+        coordinator.refuse(ApiKey.OFFSET_COMMIT, code)
         await consumer.commit({T0: 1})
         assert coordinator.committed[T0].committed_offset == 1
-        coordinator.refuse(COMMIT, code)
+        coordinator.refuse(ApiKey.OFFSET_COMMIT, code)
         with pytest.raises(KafkaError) as caught:
             await consumer.commit_async({T0: 2})
         assert caught.value.code.retriable
-        coordinator.refuse(COMMIT, code)
+        coordinator.refuse(ApiKey.OFFSET_COMMIT, code)
         consumer.commit_async({T0: 2})
         await asyncio.sleep(1)
         assert caplog.text.count("offset commit failed") == 2
@@ -134,7 +126,7 @@ def test_a_commit_that_may_pass_is_tried_again_but_not_in_the_background(code, c
 def test_a_commit_that_never_passes_ends_with_default_api_timeout_ms():
     async def scenario(consumer, coordinator, heard):
         await joined(consumer)
-        coordinator.broker.on(COMMIT, lambda request: None)
+        coordinator.broker.on(ApiKey.OFFSET_COMMIT, lambda request: None)
         with pytest.raises((TimedOut, KafkaError)):
             await consumer.commit({T0: 1})
 
@@ -145,9 +137,9 @@ def test_auto_commit_interval_ms_is_how_often_poll_commits():
     async def scenario(consumer, coordinator, heard):
         coordinator.logs[T0].append(5)
         await read(consumer, 5)
-        before = len(coordinator.asked(COMMIT))
+        before = len(coordinator.asked(ApiKey.OFFSET_COMMIT))
         await consumer.poll(10_500)
-        assert len(coordinator.asked(COMMIT)) - before == 5
+        assert len(coordinator.asked(ApiKey.OFFSET_COMMIT)) - before == 5
         assert coordinator.committed[T0].committed_offset == 5
 
     run(scenario, auto_commit_interval_ms="2000")
@@ -176,7 +168,7 @@ def test_enable_auto_commit_commits_when_partitions_go_and_at_the_end(value):
         await consumer.close()
         found = coordinator.committed.get(T0)
         assert (found and found.committed_offset) == (7 if value == "true" else None)
-        assert len(coordinator.asked(LEAVE)) == 1
+        assert len(coordinator.asked(ApiKey.LEAVE_GROUP)) == 1
 
     run(scenario, enable_auto_commit=value)
 
@@ -188,7 +180,7 @@ def test_one_that_assigns_itself_commits_as_no_member():
         consumer.assign([T0])
         await read(consumer, 5)
         await consumer.commit()
-        asked = coordinator.asked(COMMIT)[0]
+        asked = coordinator.asked(ApiKey.OFFSET_COMMIT)[0]
         assert (asked.generation_id_or_member_epoch, asked.member_id) == (-1, "")
         assert consumer.group_metadata() == GroupMetadata("g")
         consumer.assign([])
@@ -201,7 +193,9 @@ def test_one_that_assigns_itself_commits_as_no_member():
 def test_where_the_group_is_may_have_to_be_waited_for():
     async def scenario(consumer, coordinator, heard):
         coordinator.refuse(
-            LOOK_UP, ErrorCode.unstable_offset_commit, ErrorCode.coordinator_load_in_progress
+            ApiKey.OFFSET_FETCH,
+            ErrorCode.unstable_offset_commit,
+            ErrorCode.coordinator_load_in_progress,
         )
         coordinator.logs[T0].append(5)
         assert len(await read(consumer, 5)) == 5
@@ -211,7 +205,7 @@ def test_where_the_group_is_may_have_to_be_waited_for():
 
 def test_a_group_whose_offsets_may_not_be_read_is_told_by_poll():
     async def scenario(consumer, coordinator, heard):
-        coordinator.refuse(LOOK_UP, *[ErrorCode.group_authorization_failed] * 3)
+        coordinator.refuse(ApiKey.OFFSET_FETCH, *[ErrorCode.group_authorization_failed] * 3)
         with pytest.raises(KafkaError) as caught:
             await poll_on(consumer)
         assert caught.value.code is ErrorCode.group_authorization_failed

@@ -11,14 +11,13 @@ from kcli.client.admin import Admin
 from kcli.client.config import ConsumerConfig
 from kcli.client.consumer import Consumer, ConsumerRecord
 from kcli.client.errors import ClientError, NoOffset, TimedOut
-from kcli.client.offsets import LIST_OFFSETS
 from kcli.client.producer import Producer
 from kserver.errors import ConfigError, ErrorCode, KafkaError
 from kserver.model import TopicPartition
+from kserver.wire.api_key import ApiKey
 from kserver.wire.batch import TimestampType
 from tests.support.consuming import T0, T1, read, run
 from tests.support.loop import SimLoop, simulate
-from tests.support.scripted_broker import METADATA
 
 
 def test_records_come_with_all_that_is_known_of_them():
@@ -213,7 +212,7 @@ def test_what_no_topic_can_be_called_is_refused_without_asking(name):
         if isinstance(name, str | bytes):
             with pytest.raises(ClientError, match=why):
                 consumer.subscribe(name)
-        assert server.broker.asked(METADATA) == []
+        assert server.broker.asked(ApiKey.METADATA) == []
 
     run(scenario, group_id="g")
 
@@ -253,7 +252,7 @@ def test_a_wrong_checksum_is_told_once_all_before_it_is_read_and_can_be_passed()
 
 def test_a_position_that_cannot_be_known_is_given_up_in_time():
     async def scenario(consumer, server):
-        server.broker.on(LIST_OFFSETS, lambda request: None)
+        server.broker.on(ApiKey.LIST_OFFSETS, lambda request: None)
         consumer.assign([T0])
         with pytest.raises(TimedOut, match="position of t-0"):
             await consumer.position(T0)
@@ -289,7 +288,7 @@ def test_read_committed_is_asked_for_and_its_end_is_the_stable_one():
         consumer.assign([T0])
         await read(consumer, 1)
         assert {r.isolation_level for r in server.fetches} == {1}
-        assert {r.isolation_level for r in server.broker.asked(LIST_OFFSETS)} == {1}
+        assert {r.isolation_level for r in server.broker.asked(ApiKey.LIST_OFFSETS)} == {1}
 
     run(scenario, isolation_level="read_committed")
 

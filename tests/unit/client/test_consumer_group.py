@@ -10,9 +10,9 @@ from kcli.client.consumer_metadata import SubscriptionPattern
 from kcli.client.errors import ClientError, CommitFailed
 from kcli.client.listener import RebalanceListener
 from kserver.errors import ErrorCode, KafkaError
+from kserver.wire.api_key import ApiKey
 from tests.support import coordinating
 from tests.support.consuming import T0, T1, read
-from tests.support.coordinating import COMMIT, CONSUMER_BEAT, JOIN, LOOK_UP
 from tests.unit.client.test_membership import heard_all, joined, poll_on
 
 
@@ -21,7 +21,7 @@ def run(scenario, **settings: str):
 
 
 def beats(coordinator):
-    return coordinator.asked(CONSUMER_BEAT)
+    return coordinator.asked(ApiKey.CONSUMER_GROUP_HEARTBEAT)
 
 
 def test_group_protocol_consumer_has_but_one_request():
@@ -29,10 +29,10 @@ def test_group_protocol_consumer_has_but_one_request():
         coordinator.logs[T0].append(5)
         assert len(await read(consumer, 5)) == 5
         assert heard.events == [("+", 0, 1)]
-        assert coordinator.asked(JOIN) == []
+        assert coordinator.asked(ApiKey.JOIN_GROUP) == []
         me = consumer.group_metadata()
         assert (me.group_id, me.generation_id, len(me.member_id)) == ("g", 1, 22)
-        asked = coordinator.asked(LOOK_UP)[0].groups[0]
+        asked = coordinator.asked(ApiKey.OFFSET_FETCH)[0].groups[0]
         assert (asked.member_id, asked.member_epoch) == (me.member_id, 1)
         await consumer.unsubscribe()
         assert heard.events == [("+", 0, 1), ("-", 0, 1)]
@@ -89,7 +89,7 @@ def test_a_member_that_is_fenced_has_lost_what_it_had_and_joins_again(code):
     async def scenario(consumer, coordinator, heard):
         await joined(consumer)
         me = consumer.group_metadata()
-        coordinator.refuse(CONSUMER_BEAT, code)
+        coordinator.refuse(ApiKey.CONSUMER_GROUP_HEARTBEAT, code)
         await asyncio.sleep(5)
         assert consumer.assignment == (T0, T1), "between polls nothing changes"
         assert consumer.group_metadata() == me, "which is fenced in a transaction"
@@ -113,9 +113,9 @@ def test_a_member_that_is_fenced_has_lost_what_it_had_and_joins_again(code):
 )
 def test_what_passes_does_not_end_the_membership(code):
     async def scenario(consumer, coordinator, heard):
-        coordinator.refuse(CONSUMER_BEAT, code)
+        coordinator.refuse(ApiKey.CONSUMER_GROUP_HEARTBEAT, code)
         await joined(consumer)
-        coordinator.refuse(CONSUMER_BEAT, code)
+        coordinator.refuse(ApiKey.CONSUMER_GROUP_HEARTBEAT, code)
         await consumer.poll(5000)
         assert heard.events == [("+", 0, 1)]
 
@@ -133,7 +133,7 @@ def test_what_passes_does_not_end_the_membership(code):
 )
 def test_what_keeps_it_out_of_the_group_is_raised_by_poll(code):
     async def scenario(consumer, coordinator, heard):
-        coordinator.refuse(CONSUMER_BEAT, code)
+        coordinator.refuse(ApiKey.CONSUMER_GROUP_HEARTBEAT, code)
         with pytest.raises(KafkaError, match="as the test wants") as caught:
             await poll_on(consumer)
         assert caught.value.code is code
@@ -143,7 +143,7 @@ def test_what_keeps_it_out_of_the_group_is_raised_by_poll(code):
 
 def test_a_cluster_that_does_not_have_it_is_told_by_poll():
     async def scenario(consumer, coordinator, heard):
-        del coordinator.broker.versions[CONSUMER_BEAT]
+        del coordinator.broker.versions[ApiKey.CONSUMER_GROUP_HEARTBEAT]
         with pytest.raises(KafkaError, match=r"Set group\.protocol=classic"):
             await poll_on(consumer)
 
@@ -175,12 +175,14 @@ def test_a_static_member_leaves_for_a_while():
 def test_a_commit_with_an_epoch_that_has_risen_is_made_again_with_the_new_one():
     async def scenario(consumer, coordinator, heard):
         await joined(consumer)
-        coordinator.refuse(COMMIT, ErrorCode.stale_member_epoch, ErrorCode.stale_member_epoch)
+        coordinator.refuse(
+            ApiKey.OFFSET_COMMIT, ErrorCode.stale_member_epoch, ErrorCode.stale_member_epoch
+        )
         coordinator.group_epoch = 2
         await asyncio.sleep(1.5)
         await consumer.commit({T0: 1})
-        assert coordinator.asked(COMMIT)[-1].generation_id_or_member_epoch == 2
-        coordinator.refuse(COMMIT, ErrorCode.unknown_member_id)
+        assert coordinator.asked(ApiKey.OFFSET_COMMIT)[-1].generation_id_or_member_epoch == 2
+        coordinator.refuse(ApiKey.OFFSET_COMMIT, ErrorCode.unknown_member_id)
         with pytest.raises(CommitFailed):
             await consumer.commit({T0: 1})
 
@@ -192,9 +194,11 @@ def test_a_broken_connection_has_everything_said_again():
         await joined(consumer)
         await consumer.poll(2000)
         count = len(beats(coordinator))
-        coordinator.broker.on(CONSUMER_BEAT, lambda request: coordinator.broker.drop())
+        coordinator.broker.on(
+            ApiKey.CONSUMER_GROUP_HEARTBEAT, lambda request: coordinator.broker.drop()
+        )
         await consumer.poll(1500)
-        coordinator.broker.on(CONSUMER_BEAT, coordinator.consumer_beat)
+        coordinator.broker.on(ApiKey.CONSUMER_GROUP_HEARTBEAT, coordinator.consumer_beat)
         await consumer.poll(3000)
         later = beats(coordinator)[count + 1 :]
         assert later[0].subscribed_topic_names == ("t",)

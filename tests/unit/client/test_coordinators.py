@@ -6,13 +6,14 @@ import pytest
 
 from kcli.client.cluster import Cluster
 from kcli.client.config import AdminConfig
-from kcli.client.coordinators import FIND_COORDINATOR, find, of_coordinators
+from kcli.client.coordinators import find, of_coordinators
 from kcli.client.descriptions import CoordinatorType
 from kcli.client.errors import TimedOut
 from kserver.errors import ErrorCode, KafkaError
+from kserver.wire.api_key import ApiKey
 from kserver.wire.versions import reply_to
 from tests.support.loop import SimLoop, simulate
-from tests.support.scripted_broker import METADATA, ScriptedBroker, metadata
+from tests.support.scripted_broker import ScriptedBroker, metadata
 
 GROUP = CoordinatorType.GROUP
 
@@ -21,7 +22,7 @@ def run(scenario, *, brokers: int = 2):
     async def main(loop: SimLoop):
         started = [ScriptedBroker(loop, f"broker-{n}", id=n) for n in range(brokers)]
         for broker in started:
-            broker.on(METADATA, metadata(*started))
+            broker.on(ApiKey.METADATA, metadata(*started))
             await broker.start()
         config = AdminConfig.of({"bootstrap.servers": "broker-0:9092"})
         cluster = Cluster(config, random=Random(1))
@@ -58,7 +59,7 @@ def led(leaders: dict[str, ScriptedBroker]):
 def test_each_key_is_asked_at_its_coordinator(newest):
     async def scenario(cluster, one, two):
         for broker in (one, two):
-            broker.on(FIND_COORDINATOR, led({"a": one, "b": two, "c": two}), (0, newest))
+            broker.on(ApiKey.FIND_COORDINATOR, led({"a": one, "b": two, "c": two}), (0, newest))
 
         async def ask(peer, node, keys):
             return {key: (node.id, peer.port, tuple(keys)) for key in keys}
@@ -74,8 +75,8 @@ def test_each_key_is_asked_at_its_coordinator(newest):
 def test_a_key_whose_coordinator_moved_is_asked_at_the_next_one():
     async def scenario(cluster, one, two):
         leaders = {"a": one, "b": one}
-        one.on(FIND_COORDINATOR, led(leaders))
-        two.on(FIND_COORDINATOR, led(leaders))
+        one.on(ApiKey.FIND_COORDINATOR, led(leaders))
+        two.on(ApiKey.FIND_COORDINATOR, led(leaders))
         asked = []
 
         async def ask(peer, node, keys):
@@ -95,7 +96,7 @@ def test_a_key_whose_coordinator_moved_is_asked_at_the_next_one():
 
 def test_what_the_coordinator_refuses_for_good_is_its_result_and_the_rest_goes_on():
     async def scenario(cluster, one, two):
-        one.on(FIND_COORDINATOR, led({"a": one, "b": one}))
+        one.on(ApiKey.FIND_COORDINATOR, led({"a": one, "b": one}))
         loads = [True, True, False]
 
         async def ask(peer, node, keys):
@@ -108,14 +109,14 @@ def test_what_the_coordinator_refuses_for_good_is_its_result_and_the_rest_goes_o
         found = await of_coordinators(cluster, "x", ["a", "b"], GROUP, deadline, ask)
         assert found["a"].code is ErrorCode.group_authorization_failed
         assert found["b"] == "done"
-        assert len(one.asked(FIND_COORDINATOR)) == 1
+        assert len(one.asked(ApiKey.FIND_COORDINATOR)) == 1
 
     run(scenario, brokers=2)
 
 
 def test_a_coordinator_that_never_comes_is_the_refusal_of_its_keys_alone():
     async def scenario(cluster, one):
-        one.on(FIND_COORDINATOR, led({"a": one}))
+        one.on(ApiKey.FIND_COORDINATOR, led({"a": one}))
 
         async def ask(peer, node, keys):
             return dict.fromkeys(keys, "done")
@@ -131,7 +132,7 @@ def test_a_coordinator_that_never_comes_is_the_refusal_of_its_keys_alone():
 def test_a_coordinator_that_is_gone_is_looked_up_anew():
     async def scenario(cluster, one, two):
         leaders = {"a": two}
-        one.on(FIND_COORDINATOR, led(leaders))
+        one.on(ApiKey.FIND_COORDINATOR, led(leaders))
         two.stop()
 
         async def ask(peer, node, keys):
@@ -148,15 +149,15 @@ def test_a_coordinator_that_is_gone_is_looked_up_anew():
 
 def test_a_coordinator_that_brokers_have_not_heard_of_yet_is_waited_for():
     async def scenario(cluster, one, two):
-        one.on(METADATA, metadata(one))
-        one.on(FIND_COORDINATOR, led({"a": two}))
+        one.on(ApiKey.METADATA, metadata(one))
+        one.on(ApiKey.FIND_COORDINATOR, led({"a": two}))
 
         async def ask(peer, node, keys):
             return dict.fromkeys(keys, peer.host)
 
         unheard = await of_coordinators(cluster, "x", ["a"], GROUP, cluster.deadline(300), ask)
         assert unheard["a"].code is ErrorCode.coordinator_not_available
-        one.on(METADATA, metadata(one, two))
+        one.on(ApiKey.METADATA, metadata(one, two))
         found = await of_coordinators(cluster, "x", ["a"], GROUP, cluster.deadline(5000), ask)
         assert found == {"a": "broker-1"}
 

@@ -12,18 +12,15 @@ import pytest
 
 from kcli.client.admin import Admin, NewTopic
 from kcli.client.config import AdminConfig
-from kcli.client.identity import INIT_PRODUCER_ID
-from kcli.client.offsets import LIST_OFFSETS
-from kcli.client.produce import PRODUCE
 from kserver.errors import ErrorCode, KafkaError
+from kserver.wire.api_key import ApiKey
 from kserver.wire.versions import reply_to
 from tests.support import consuming
 from tests.support.consuming import T0
 from tests.support.loop import SimLoop, simulate
 from tests.support.producing import OK, identity, run
-from tests.support.scripted_broker import METADATA, ScriptedBroker, metadata
+from tests.support.scripted_broker import ScriptedBroker, metadata
 
-CREATE_TOPICS = 19
 REFUSALS = [code for code in ErrorCode if code is not OK]
 NAMES = [code.name for code in REFUSALS]
 every_code = pytest.mark.parametrize("code", REFUSALS, ids=NAMES)
@@ -97,14 +94,14 @@ def test_a_batch_that_is_refused(code):
         if code in RETRIABLE | NEW_EPOCH:
             assert (await sent).offset == 0
             assert topic.log[0].producer_epoch == (1 if code in NEW_EPOCH else 0)
-            assert len(broker.asked(PRODUCE)) == 2
+            assert len(broker.asked(ApiKey.PRODUCE)) == 2
         elif code is ErrorCode.duplicate_sequence_number:
             assert (await sent).offset == -1, "an earlier try is in the log, nobody knows where"
         else:
             with pytest.raises(KafkaError) as caught:
                 await sent
             assert caught.value.code is code
-            assert len(broker.asked(PRODUCE)) == 1
+            assert len(broker.asked(ApiKey.PRODUCE)) == 1
         assert (await (await producer.send("t", b"w"))).offset == len(topic.log) - 1
         assert topic.values()[-1] == b"w"
 
@@ -132,7 +129,7 @@ def test_a_producer_id_that_is_refused(code):
                 return identity(request)
             return reply_to(request)(error_code=refused, producer_id=-1, producer_epoch=-1)
 
-        broker.on(INIT_PRODUCER_ID, init)
+        broker.on(ApiKey.INIT_PRODUCER_ID, init)
         outcome = await asyncio.gather(await producer.send("t", b"v"), return_exceptions=True)
         if code in RETRIABLE:
             assert outcome[0].offset == 0
@@ -152,7 +149,7 @@ def test_a_topic_whose_metadata_is_refused(code):
             leads = [(0, 1)] if refused is OK else []
             return metadata(broker, topics=[("t", refused, *leads)])(request)
 
-        broker.on(METADATA, answer)
+        broker.on(ApiKey.METADATA, answer)
         if code in RETRIABLE:
             assert (await (await producer.send("t", b"v"))).offset == 0
         else:
@@ -206,7 +203,7 @@ def test_an_offset_that_is_refused(code):
             told = reply.topics.partitions(partition_index=0, error_code=refused, offset=-1)
             return reply(topics=[reply.topics(name="t", partitions=[told])])
 
-        server.broker.on(LIST_OFFSETS, answer)
+        server.broker.on(ApiKey.LIST_OFFSETS, answer)
         if code in RETRIABLE:
             assert await consumer.end_offsets([T0]) == {T0: 3}
         else:
@@ -227,8 +224,8 @@ def test_a_change_that_the_controller_refuses(code):
             reply = reply_to(request)
             return reply(topics=[reply.topics(name="x", error_code=refuse(), error_message="why")])
 
-        broker.on(METADATA, metadata(broker))
-        broker.on(CREATE_TOPICS, create, (5, 5))
+        broker.on(ApiKey.METADATA, metadata(broker))
+        broker.on(ApiKey.CREATE_TOPICS, create, (5, 5))
         await broker.start()
         async with Admin(AdminConfig(bootstrap_servers=(broker.address,))) as admin:
             made = (await admin.create_topics([NewTopic("x")]))["x"]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from kcli.client.admin import Admin
-from kcli.client.features import UPDATE_FEATURES, FeatureUpdate, UpgradeType
+from kcli.client.features import FeatureUpdate, UpgradeType
 from kserver.errors import ErrorCode, KafkaError
+from kserver.wire.api_key import ApiKey
 from kserver.wire.versions import reply_to
 from tests.support.loop import SimLoop, simulate
 from tests.support.producing import OK
-from tests.support.scripted_broker import METADATA, ScriptedBroker, metadata
+from tests.support.scripted_broker import ScriptedBroker, metadata
 
 UPDATES = {
     "a": FeatureUpdate(2),
@@ -34,8 +35,8 @@ def run(scenario, versions=None, codes=(), results=None):
             ]
             return reply(error_code=left.pop(0) if left else OK, error_message="no", results=told)
 
-        broker.on(METADATA, metadata(broker))
-        broker.on(UPDATE_FEATURES, update, versions)
+        broker.on(ApiKey.METADATA, metadata(broker))
+        broker.on(ApiKey.UPDATE_FEATURES, update, versions)
         broker.features = {"a": 1}
         await broker.start()
         async with Admin({"bootstrap.servers": broker.address}) as admin:
@@ -56,8 +57,8 @@ def test_levels_are_told_as_a_broker_has_them():
 
 def test_an_update_says_what_kind_it_is_in_every_version():
     async def scenario(features, broker):
-        await features.update(UPDATES, validate_only=broker.versions[UPDATE_FEATURES][1] > 0)
-        (asked,) = broker.asked(UPDATE_FEATURES)
+        await features.update(UPDATES, validate_only=broker.versions[ApiKey.UPDATE_FEATURES][1] > 0)
+        (asked,) = broker.asked(ApiKey.UPDATE_FEATURES)
         assert [(u.feature, u.max_version_level) for u in asked.feature_updates] == [
             *(("a", 2), ("b", 1), ("c", 0))
         ]
@@ -86,7 +87,7 @@ def test_what_each_feature_met_is_told():
 def test_another_controller_is_looked_for():
     async def scenario(features, broker):
         await features.update(UPDATES)
-        assert len(broker.asked(UPDATE_FEATURES)) == 2
+        assert len(broker.asked(ApiKey.UPDATE_FEATURES)) == 2
 
     run(scenario, codes=[ErrorCode.not_controller])
 
@@ -95,6 +96,6 @@ def test_what_cannot_be_tried_is_not_done_instead():
     async def scenario(features, broker):
         with pytest.raises(KafkaError, match="cannot try an update"):
             await features.update(UPDATES, validate_only=True)
-        assert not broker.asked(UPDATE_FEATURES)
+        assert not broker.asked(ApiKey.UPDATE_FEATURES)
 
     run(scenario, (0, 0))

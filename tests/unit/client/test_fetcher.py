@@ -11,13 +11,13 @@ import pytest
 from kcli.client.config import ConsumerConfig
 from kcli.client.consumer import Consumer
 from kcli.client.errors import LogTruncated
-from kcli.client.fetcher import FETCH, OFFSET_FOR_LEADER_EPOCH
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.model import OffsetAndEpoch, TopicPartition
+from kserver.wire.api_key import ApiKey
 from kserver.wire.versions import reply_to
 from tests.support.consuming import MOST_BATCHES, OK, T0, T1, Server, read, run
 from tests.support.loop import SimLoop, simulate
-from tests.support.scripted_broker import METADATA, metadata
+from tests.support.scripted_broker import metadata
 
 
 def test_the_next_fetch_is_out_before_the_last_is_read_but_no_further():
@@ -170,7 +170,7 @@ def test_a_new_leader_is_asked_whether_it_has_what_was_read():
         log.error = OK
         log.append(1)
         assert [r.offset for r in await read(consumer, 1)] == [5]
-        (asked, *_) = server.broker.asked(OFFSET_FOR_LEADER_EPOCH)
+        (asked, *_) = server.broker.asked(ApiKey.OFFSET_FOR_LEADER_EPOCH)
         p = asked.topics[0].partitions[0]
         assert (p.leader_epoch, p.current_leader_epoch) == (1, 2)
 
@@ -220,7 +220,7 @@ def test_without_a_reset_truncation_is_told():
 def test_a_topic_that_may_not_be_seen_is_told():
     async def scenario(consumer, server):
         refused = ErrorCode.topic_authorization_failed
-        server.broker.on(METADATA, metadata(server.broker, topics=[("t", refused)]))
+        server.broker.on(ApiKey.METADATA, metadata(server.broker, topics=[("t", refused)]))
         consumer.assign([T0])
         with pytest.raises(KafkaError) as caught:
             await consumer.poll(1000)
@@ -235,7 +235,7 @@ def test_what_is_newly_assigned_does_not_wait_for_a_topic_that_was_deleted():
         log = server.logs[T1]
         log.append()
         leads = [("t", OK, (0, 1), (0, 1)), ("gone", ErrorCode.unknown_topic_or_partition)]
-        server.broker.on(METADATA, metadata(server.broker, topics=leads))
+        server.broker.on(ApiKey.METADATA, metadata(server.broker, topics=leads))
         loop = asyncio.get_running_loop()
         for rest in ([gone], []):
             consumer.assign([gone])
@@ -253,7 +253,7 @@ def test_a_topic_that_comes_later_is_waited_for():
     async def scenario(consumer, server):
         unknown = ErrorCode.unknown_topic_or_partition
         server.logs[T0].append()
-        server.broker.on(METADATA, metadata(server.broker, topics=[("t", unknown)]))
+        server.broker.on(ApiKey.METADATA, metadata(server.broker, topics=[("t", unknown)]))
         consumer.assign([T0])
         assert await consumer.poll(2000) == []
         server.lead()
@@ -276,7 +276,7 @@ def test_a_broker_that_throttles_is_left_alone_for_that_time():
                 throttle_time=datetime.timedelta(seconds=3),
             )
 
-        server.broker.on(FETCH, throttled)
+        server.broker.on(ApiKey.FETCH, throttled)
         server.logs[T0].append()
         consumer.assign([T0])
         await read(consumer, 1)
@@ -293,7 +293,7 @@ def test_a_broker_that_throttles_is_left_alone_for_that_time():
 def test_every_version_of_fetch_will_do(version):
     async def scenario(consumer, server):
         server.sessions = version >= 7
-        server.broker.versions[FETCH] = (version, version)
+        server.broker.versions[ApiKey.FETCH] = (version, version)
         server.logs[T0].append(3)
         consumer.assign([T0])
         assert len(await read(consumer, 3)) == 3
@@ -313,7 +313,7 @@ def test_a_leader_that_moved_is_followed_without_gap_or_repetition():
             return metadata(*(s.broker for s in servers), topics=[("t", OK, *both)])(request)
 
         for server in servers:
-            server.broker.on(METADATA, leading)
+            server.broker.on(ApiKey.METADATA, leading)
             await server.broker.start()
         settings = {"bootstrap.servers": "broker-0:9092", "auto.offset.reset": "earliest"}
         found = []

@@ -7,7 +7,6 @@ import pytest
 
 from kcli.client.admin import Admin
 from kcli.client.config import AdminConfig
-from kcli.client.coordinators import FIND_COORDINATOR
 from kcli.client.group_descriptions import (
     CLASSIC,
     CONSUMER,
@@ -16,21 +15,12 @@ from kcli.client.group_descriptions import (
     MemberToRemove,
 )
 from kcli.client.group_protocol import write_assignment
-from kcli.client.groups import (
-    CONSUMER_GROUP_DESCRIBE,
-    DELETE_GROUPS,
-    DESCRIBE_GROUPS,
-    LEAVE_GROUP,
-    LIST_GROUPS,
-    OFFSET_COMMIT,
-    OFFSET_DELETE,
-    OFFSET_FETCH,
-)
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import TopicPartition
+from kserver.wire.api_key import ApiKey
 from kserver.wire.versions import reply_to
 from tests.support.loop import SimLoop, simulate
-from tests.support.scripted_broker import METADATA, ScriptedBroker, metadata
+from tests.support.scripted_broker import ScriptedBroker, metadata
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 
@@ -49,8 +39,8 @@ def run(scenario, *, brokers: int = 1):
             return reply(coordinators=[reply.coordinators(key=k, **where) for k in keys], **where)
 
         for broker in started:
-            broker.on(METADATA, metadata(*started))
-            broker.on(FIND_COORDINATOR, coordinator)
+            broker.on(ApiKey.METADATA, metadata(*started))
+            broker.on(ApiKey.FIND_COORDINATOR, coordinator)
             await broker.start()
         given = {"bootstrap.servers": "broker-0:9092", "default.api.timeout.ms": "5000"}
         async with Admin(AdminConfig.of(given), random=Random(1)) as admin:
@@ -79,13 +69,13 @@ def listing(*groups: tuple[str, str, str, str], errors: list[ErrorCode] | None =
 def test_groups_are_those_of_all_brokers_each_once():
     async def scenario(groups, one, two):
         loading = [ErrorCode.coordinator_load_in_progress]
-        one.on(LIST_GROUPS, listing(("a", "consumer", "Stable", "classic"), errors=loading))
-        two.on(LIST_GROUPS, listing(("b", "", "Empty", "consumer"), ("a", "", "Dead", "")))
+        one.on(ApiKey.LIST_GROUPS, listing(("a", "consumer", "Stable", "classic"), errors=loading))
+        two.on(ApiKey.LIST_GROUPS, listing(("b", "", "Empty", "consumer"), ("a", "", "Dead", "")))
         assert await groups.listings(["Stable"], ["Classic"]) == [
             GroupListing("a", "", "Dead", None),
             GroupListing("b", "", "Empty", "Consumer"),
         ]
-        (asked, _) = one.asked(LIST_GROUPS)
+        (asked, _) = one.asked(ApiKey.LIST_GROUPS)
         assert (asked.states_filter, asked.types_filter) == (("Stable",), ("Classic",))
 
     run(scenario, brokers=2)
@@ -97,7 +87,7 @@ def test_groups_are_those_of_all_brokers_each_once():
 )
 def test_a_broker_that_cannot_choose_groups_is_refused_the_question(newest, states, types, missing):
     async def scenario(groups, broker):
-        broker.on(LIST_GROUPS, listing(("a", "consumer", "", "")), (0, newest))
+        broker.on(ApiKey.LIST_GROUPS, listing(("a", "consumer", "", "")), (0, newest))
         assert await groups.listings() == [GroupListing("a", "consumer", None, None)]
         with pytest.raises(KafkaError, match=f"cannot choose groups by {missing}") as refused:
             await groups.listings(states, types)
@@ -171,8 +161,8 @@ def by_kip_848(*names: str):
 
 def test_each_group_is_described_in_the_protocol_that_it_speaks():
     async def scenario(groups, _, leader):
-        leader.on(CONSUMER_GROUP_DESCRIBE, by_kip_848("new"))
-        leader.on(DESCRIBE_GROUPS, classic(m=write_assignment([T1, U0]), joining=b""))
+        leader.on(ApiKey.CONSUMER_GROUP_DESCRIBE, by_kip_848("new"))
+        leader.on(ApiKey.DESCRIBE_GROUPS, classic(m=write_assignment([T1, U0]), joining=b""))
         found = await groups.describe(["new", "old", "none", "connect"])
         new, old = found["new"], found["old"]
         assert (new.type, new.state, new.assignor) == (CONSUMER, "Reconciling", "uniform")
@@ -188,7 +178,7 @@ def test_each_group_is_described_in_the_protocol_that_it_speaks():
             "connect",
             (),
         )
-        (asked,) = leader.asked(DESCRIBE_GROUPS)
+        (asked,) = leader.asked(ApiKey.DESCRIBE_GROUPS)
         assert asked.groups == ("old", "none", "connect")
 
     run(scenario, brokers=2)
@@ -196,7 +186,7 @@ def test_each_group_is_described_in_the_protocol_that_it_speaks():
 
 def test_a_broker_without_kip_848_is_asked_about_classic_groups_alone():
     async def scenario(groups, broker):
-        broker.on(DESCRIBE_GROUPS, classic(m=write_assignment([T0])), (0, 0))
+        broker.on(ApiKey.DESCRIBE_GROUPS, classic(m=write_assignment([T0])), (0, 0))
         found = await groups.describe(["old"])
         assert found["old"].members[0].assignment == (T0,)
 
@@ -252,13 +242,13 @@ def test_committed_offsets_of_many_groups_are_fetched_together_where_that_can_be
             "a": {T0: 5, T1: -1},
             "b": {U0: 6, T0: ErrorCode.topic_authorization_failed},
         }
-        broker.on(OFFSET_FETCH, fetched(told, loading=1), (1, newest))
+        broker.on(ApiKey.OFFSET_FETCH, fetched(told, loading=1), (1, newest))
         found = await groups.offsets(["a", "b"])
         epoch = None if newest < 5 else 7
         assert found["a"] == {T0: CommittedOffset(5, epoch, "note")}
         assert found["b"][U0].offset == 6
         assert found["b"][T0].code is ErrorCode.topic_authorization_failed
-        asked = broker.asked(OFFSET_FETCH)
+        asked = broker.asked(ApiKey.OFFSET_FETCH)
         assert len(asked) == requests
         everything = asked[-1].groups[0].topics if newest >= 8 else asked[-1].topics
         assert everything is None
@@ -268,9 +258,9 @@ def test_committed_offsets_of_many_groups_are_fetched_together_where_that_can_be
 
 def test_of_a_group_some_partitions_can_be_named():
     async def scenario(groups, broker):
-        broker.on(OFFSET_FETCH, fetched({"a": {T1: 5}}))
+        broker.on(ApiKey.OFFSET_FETCH, fetched({"a": {T1: 5}}))
         await groups.offsets({"a": [T0, T1, U0]}, require_stable=True)
-        (asked,) = broker.asked(OFFSET_FETCH)
+        (asked,) = broker.asked(ApiKey.OFFSET_FETCH)
         assert asked.require_stable
         named = {topic.name: topic.partition_indexes for topic in asked.groups[0].topics}
         assert named == {"t": (0, 1), "u": (0,)}
@@ -280,7 +270,7 @@ def test_of_a_group_some_partitions_can_be_named():
 
 def test_all_partitions_of_a_group_are_more_than_a_very_old_broker_tells():
     async def scenario(groups, broker):
-        broker.on(OFFSET_FETCH, fetched({"a": {T0: 5}}), (1, 1))
+        broker.on(ApiKey.OFFSET_FETCH, fetched({"a": {T0: 5}}), (1, 1))
         assert (await groups.offsets(["a"]))["a"].code is ErrorCode.unsupported_version
         assert (await groups.offsets({"a": [T0]}))["a"][T0].offset == 5
 
@@ -312,10 +302,10 @@ def of_partitions(codes: dict[TopicPartition, ErrorCode], later: ErrorCode = Err
 def test_offsets_are_committed_in_the_place_of_members_again_while_the_group_loads():
     async def scenario(groups, broker):
         loading = dict.fromkeys((T0, U0), ErrorCode.coordinator_load_in_progress)
-        broker.on(OFFSET_COMMIT, of_partitions(loading))
+        broker.on(ApiKey.OFFSET_COMMIT, of_partitions(loading))
         offsets = {T0: CommittedOffset(5), U0: CommittedOffset(0, 3, "note")}
         assert await groups.commit("g", offsets) == {T0: None, U0: None}
-        asked = broker.asked(OFFSET_COMMIT)[-1]
+        asked = broker.asked(ApiKey.OFFSET_COMMIT)[-1]
         assert (asked.group_id, asked.member_id, asked.generation_id_or_member_epoch) == (
             "g",
             "",
@@ -338,7 +328,7 @@ def test_offsets_are_committed_in_the_place_of_members_again_while_the_group_loa
 def test_a_commit_is_refused_partition_by_partition():
     async def scenario(groups, broker):
         told = {T0: ErrorCode.none, T1: ErrorCode.unknown_topic_or_partition}
-        broker.on(OFFSET_COMMIT, of_partitions(told))
+        broker.on(ApiKey.OFFSET_COMMIT, of_partitions(told))
         found = await groups.commit("g", dict.fromkeys((T0, T1, U0), CommittedOffset(1)))
         assert found[T0] is None
         assert found[T1].code is ErrorCode.unknown_topic_or_partition
@@ -351,12 +341,12 @@ def test_a_commit_is_refused_partition_by_partition():
 def test_offsets_are_deleted_and_what_concerns_the_group_is_raised():
     async def scenario(groups, broker):
         told = {T0: ErrorCode.none, U0: ErrorCode.group_subscribed_to_topic}
-        broker.on(OFFSET_DELETE, of_partitions(told))
+        broker.on(ApiKey.OFFSET_DELETE, of_partitions(told))
         found = await groups.delete_offsets("g", [T0, U0])
         assert found[T0] is None
         assert found[U0].code is ErrorCode.group_subscribed_to_topic
         unknown = ErrorCode.group_id_not_found
-        broker.on(OFFSET_DELETE, lambda request: reply_to(request)(error_code=unknown))
+        broker.on(ApiKey.OFFSET_DELETE, lambda request: reply_to(request)(error_code=unknown))
         with pytest.raises(KafkaError) as raised:
             await groups.delete_offsets("g", [T0])
         assert raised.value.code is unknown
@@ -372,7 +362,7 @@ def test_groups_are_deleted_each_with_its_own_outcome():
             named = [name for name in request.groups_names if name in codes]
             return reply(results=[reply.results(group_id=n, error_code=codes[n]) for n in named])
 
-        broker.on(DELETE_GROUPS, handler)
+        broker.on(ApiKey.DELETE_GROUPS, handler)
         found = await groups.delete(["a", "b", "c"])
         assert found["a"] is None
         assert found["b"].code is ErrorCode.non_empty_group
@@ -398,13 +388,13 @@ def test_members_are_removed_together_by_id_or_as_static_members():
                 ]
             )
 
-        broker.on(LEAVE_GROUP, handler)
-        broker.on(DESCRIBE_GROUPS, classic(m=b"", n=b""))
+        broker.on(ApiKey.LEAVE_GROUP, handler)
+        broker.on(ApiKey.DESCRIBE_GROUPS, classic(m=b"", n=b""))
         a, b, static = MemberToRemove("a"), MemberToRemove("b"), MemberToRemove(instance_id="i")
         removed = await groups.remove_members("g", [a, b, static])
         assert (removed[a], removed[static]) == (None, None)
         assert removed[b].code is ErrorCode.unknown_member_id
-        assert len(broker.asked(LEAVE_GROUP)) == 1
+        assert len(broker.asked(ApiKey.LEAVE_GROUP)) == 1
         # Without a name: all that the group has.
         removed = await groups.remove_members("g")
         assert removed == {MemberToRemove("m"): None, MemberToRemove("n"): None}
@@ -414,9 +404,9 @@ def test_members_are_removed_together_by_id_or_as_static_members():
 
 def test_members_are_removed_one_by_one_from_an_old_broker():
     async def scenario(groups, broker):
-        broker.on(LEAVE_GROUP, lambda request: reply_to(request)(), (0, 2))
+        broker.on(ApiKey.LEAVE_GROUP, lambda request: reply_to(request)(), (0, 2))
         removed = await groups.remove_members("g", [MemberToRemove("a"), MemberToRemove("b")])
         assert set(removed.values()) == {None}
-        assert [one.member_id for one in broker.asked(LEAVE_GROUP)] == ["a", "b"]
+        assert [one.member_id for one in broker.asked(ApiKey.LEAVE_GROUP)] == ["a", "b"]
 
     run(scenario)

@@ -11,10 +11,9 @@ from kcli.client.admin import Admin, NewTopic
 from kcli.client.config import AdminConfig, ConsumerConfig
 from kcli.client.consumer import Consumer
 from kcli.client.errors import ClusterUnreachable, TimedOut
-from kcli.client.fetcher import FETCH
-from kcli.client.produce import PRODUCE
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.wire import varint
+from kserver.wire.api_key import ApiKey
 from kserver.wire.batch import HEADER_SIZE, encode_batch
 from kserver.wire.compression import Compression
 from kserver.wire.versions import reply_to
@@ -23,9 +22,8 @@ from tests.support.consuming import T0
 from tests.support.hostile import with_right_crc
 from tests.support.loop import SimLoop, simulate
 from tests.support.producing import OK, run
-from tests.support.scripted_broker import METADATA, ScriptedBroker, frame, metadata
+from tests.support.scripted_broker import ScriptedBroker, frame, metadata
 
-CREATE_TOPICS, DESCRIBE_TOPIC_PARTITIONS = 19, 75
 BUSY = 60
 """More requests than that in a few seconds, and a client would be part of the attack."""
 
@@ -46,15 +44,15 @@ def elsewhere(brokers: list[ScriptedBroker], topic: str = "t"):
 def test_a_batch_that_is_sent_from_leader_to_leader_expires():
     async def scenario(producer, broker, topic):
         other = ScriptedBroker(broker.loop, "broker-1", id=1)
-        other.on(PRODUCE, topic.handle)
+        other.on(ApiKey.PRODUCE, topic.handle)
         await other.start()
         for each in (broker, other):
-            each.on(METADATA, elsewhere([broker, other]))
+            each.on(ApiKey.METADATA, elsewhere([broker, other]))
         topic.verdict = lambda batch: ErrorCode.not_leader_or_follower
         with pytest.raises(TimedOut, match="Expiring"):
             await (await producer.send("t", b"v"))
         requests = broker.requests + other.requests
-        assert 2 < len([r for r in requests if r.__api_key__ == PRODUCE]) < BUSY
+        assert 2 < len([r for r in requests if r.__api_key__ == ApiKey.PRODUCE]) < BUSY
         assert len(requests) < 2 * BUSY
 
     run(scenario, delivery_timeout_ms="5000", request_timeout_ms="1000")
@@ -68,7 +66,7 @@ def test_a_reader_that_is_sent_from_leader_to_leader_polls_nothing_in_its_time()
         for each in (server, other):
             each.logs[T0].append(1)
             each.logs[T0].error = ErrorCode.not_leader_or_follower
-            each.broker.on(METADATA, elsewhere(both))
+            each.broker.on(ApiKey.METADATA, elsewhere(both))
         consumer.assign([T0])
         assert await consumer.poll(5000) == []
         assert len(server.broker.requests) + len(other.broker.requests) < 4 * BUSY
@@ -92,8 +90,8 @@ def test_a_change_that_every_controller_passes_on_is_given_up():
             return reply(topics=[reply.topics(name="x", error_code=code)])
 
         for broker in brokers:
-            broker.on(METADATA, other_controller)
-            broker.on(CREATE_TOPICS, refuse, (5, 5))
+            broker.on(ApiKey.METADATA, other_controller)
+            broker.on(ApiKey.CREATE_TOPICS, refuse, (5, 5))
             await broker.start()
         config = AdminConfig(bootstrap_servers=(brokers[0].address,), default_api_timeout_ms=5000)
         async with Admin(config) as admin:
@@ -117,8 +115,8 @@ def test_pages_without_end_are_given_up():
             topic = reply.topics(name="t", error_code=OK, topic_id=None, partitions=())
             return reply(topics=[topic], next_cursor=cursor)
 
-        broker.on(METADATA, metadata(broker))
-        broker.on(DESCRIBE_TOPIC_PARTITIONS, page)
+        broker.on(ApiKey.METADATA, metadata(broker))
+        broker.on(ApiKey.DESCRIBE_TOPIC_PARTITIONS, page)
         await broker.start()
         config = AdminConfig(bootstrap_servers=(broker.address,), default_api_timeout_ms=1000)
         async with Admin(config) as admin:
@@ -128,12 +126,12 @@ def test_pages_without_end_are_given_up():
     simulate(main, 1)
 
 
-@pytest.mark.parametrize("api_key", [METADATA, CREATE_TOPICS])
+@pytest.mark.parametrize("api_key", [ApiKey.METADATA, ApiKey.CREATE_TOPICS])
 def test_the_answer_to_another_request_ends_the_connection_with_an_error(api_key):
     async def main(loop: SimLoop) -> None:
         broker = ScriptedBroker(loop)
-        broker.on(METADATA, metadata(broker))
-        broker.on(CREATE_TOPICS, lambda request: None, (5, 5))
+        broker.on(ApiKey.METADATA, metadata(broker))
+        broker.on(ApiKey.CREATE_TOPICS, lambda request: None, (5, 5))
         broker.on(api_key, lambda request: frame(77, bytes(100)))
         await broker.start()
         async with Admin(AdminConfig(bootstrap_servers=(broker.address,))) as admin:
@@ -147,16 +145,16 @@ def test_the_answer_to_another_request_ends_the_connection_with_an_error(api_key
 def test_a_batch_whose_answer_is_another_requests_is_tried_again():
     async def scenario(producer, broker, topic):
         answers = iter([lambda request: frame(1 << 20, bytes(50))])
-        broker.on(PRODUCE, lambda request: next(answers, topic.handle)(request))
+        broker.on(ApiKey.PRODUCE, lambda request: next(answers, topic.handle)(request))
         assert (await (await producer.send("t", b"v"))).offset == 0
-        assert len(broker.asked(PRODUCE)) == 2
+        assert len(broker.asked(ApiKey.PRODUCE)) == 2
 
     run(scenario)
 
 
 def test_a_fetch_that_is_answered_with_another_requests_answer_is_told():
     async def scenario(consumer, server):
-        server.broker.on(FETCH, lambda request: frame(1 << 20, bytes(50)))
+        server.broker.on(ApiKey.FETCH, lambda request: frame(1 << 20, bytes(50)))
         consumer.assign([T0])
         with pytest.raises(ProtocolError, match="answered request"):
             await consumer.poll(5000)
@@ -167,7 +165,7 @@ def test_a_fetch_that_is_answered_with_another_requests_answer_is_told():
 def test_a_broker_that_hangs_up_is_unreachable_in_time():
     async def main(loop: SimLoop) -> None:
         broker = ScriptedBroker(loop)
-        broker.on(METADATA, lambda request: broker.drop())
+        broker.on(ApiKey.METADATA, lambda request: broker.drop())
         await broker.start()
         config = AdminConfig(bootstrap_servers=(broker.address,), default_api_timeout_ms=3000)
         async with Admin(config) as admin:
@@ -233,7 +231,7 @@ def test_a_batch_that_lies_of_its_size_is_told_and_can_be_passed(batch, error):
 def test_a_length_that_no_answer_has_is_an_error_and_costs_no_memory(size):
     async def main(loop: SimLoop) -> None:
         broker = ScriptedBroker(loop)
-        broker.on(METADATA, lambda request: size.to_bytes(4, signed=True) + bytes(1000))
+        broker.on(ApiKey.METADATA, lambda request: size.to_bytes(4, signed=True) + bytes(1000))
         await broker.start()
         config = ConsumerConfig(
             bootstrap_servers=(broker.address,),

@@ -17,14 +17,14 @@ from kcli.client.cluster import Cluster
 from kcli.client.config import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig
 from kcli.client.errors import TimedOut
 from kcli.client.interceptors import ProducerInterceptor
-from kcli.client.produce import PRODUCE
 from kserver.config.setting import Acts, settings_of
 from kserver.errors import ErrorCode, KafkaError
+from kserver.wire.api_key import ApiKey
 from tests.support import consuming
 from tests.support.consuming import T0, T1
 from tests.support.loop import SimLoop, simulate
 from tests.support.producing import OK, run
-from tests.support.scripted_broker import API_VERSIONS, METADATA, ScriptedBroker, metadata
+from tests.support.scripted_broker import ScriptedBroker, metadata
 
 HERE = Path(__file__).parent
 
@@ -92,7 +92,7 @@ def test_reconnect_backoff_ms_doubles_up_to_reconnect_backoff_max_ms():
 def test_socket_connection_setup_timeout_ms_doubles_up_to_its_max():
     async def main(loop: SimLoop) -> None:
         broker = ScriptedBroker(loop)
-        broker.on(API_VERSIONS, lambda request: None)
+        broker.on(ApiKey.API_VERSIONS, lambda request: None)
         await broker.start()
         cluster = cluster_of(
             broker.address,
@@ -164,7 +164,7 @@ def _of_our_end(accepted: socket.socket, option: int) -> int:
 def test_request_timeout_ms_ends_a_call_that_is_not_answered():
     async def main(loop: SimLoop) -> None:
         broker = ScriptedBroker(loop)
-        broker.on(METADATA, lambda request: None)
+        broker.on(ApiKey.METADATA, lambda request: None)
         await broker.start()
         cluster = cluster_of(broker.address, request_timeout_ms=1500)
         with pytest.raises(TimeoutError, match="did not respond to Metadata within 1500 ms"):
@@ -195,13 +195,13 @@ def test_retry_backoff_ms_doubles_up_to_retry_backoff_max_ms():
 def test_retries_of_an_admin_client_are_a_limit():
     async def main(loop: SimLoop) -> None:
         broker = ScriptedBroker(loop)
-        broker.on(METADATA, lambda request: broker.drop())
+        broker.on(ApiKey.METADATA, lambda request: broker.drop())
         await broker.start()
         config = AdminConfig.of({"bootstrap.servers": broker.address, "retries": 3})
         async with Admin(config) as admin:
             with pytest.raises(OSError, match=r"closed|lost"):
                 await admin.list_topics()
-        assert len(broker.asked(METADATA)) == 4
+        assert len(broker.asked(ApiKey.METADATA)) == 4
 
     simulate(main, 1)
 
@@ -212,9 +212,9 @@ def test_retries_of_an_admin_client_are_a_limit():
 def test_metadata_max_age_ms_is_when_a_producer_asks_again():
     async def scenario(producer, broker, topic):
         await (await producer.send("t", b"v"))
-        before = len(broker.asked(METADATA))
+        before = len(broker.asked(ApiKey.METADATA))
         await asyncio.sleep(5)
-        assert len(broker.asked(METADATA)) - before in (4, 5)
+        assert len(broker.asked(ApiKey.METADATA)) - before in (4, 5)
 
     run(scenario, metadata_max_age_ms="1000")
 
@@ -223,9 +223,9 @@ def test_metadata_max_age_ms_is_when_a_consumer_asks_again():
     async def scenario(consumer, server):
         consumer.assign([T0])
         await consumer.poll(500)
-        before = len(server.broker.asked(METADATA))
+        before = len(server.broker.asked(ApiKey.METADATA))
         await asyncio.sleep(5)
-        assert len(server.broker.asked(METADATA)) - before in (4, 5)
+        assert len(server.broker.asked(ApiKey.METADATA)) - before in (4, 5)
 
     consuming.run(scenario, metadata_max_age_ms="1000")
 
@@ -234,12 +234,12 @@ def test_metadata_max_idle_ms_forgets_a_topic_until_it_is_used_again():
     async def scenario(producer, broker, topic):
         await (await producer.send("t", b"v"))
         await asyncio.sleep(8)
-        before = len(broker.asked(METADATA))
+        before = len(broker.asked(ApiKey.METADATA))
         await asyncio.sleep(8)
-        assert len(broker.asked(METADATA)) == before
+        assert len(broker.asked(ApiKey.METADATA)) == before
         assert (await (await producer.send("t", b"v"))).offset == 1
         await asyncio.sleep(3)
-        assert len(broker.asked(METADATA)) > before
+        assert len(broker.asked(ApiKey.METADATA)) > before
 
     run(scenario, metadata_max_age_ms="1000", metadata_max_idle_ms="5000")
 
@@ -277,7 +277,7 @@ def test_max_in_flight_requests_per_connection_is_how_many_are_out(most, idempot
         for n in range(20):
             producer.try_send("t", b"%02d" % n * 60)
             await asyncio.sleep(0.01)
-        assert len(broker.asked(PRODUCE)) == 1 + most
+        assert len(broker.asked(ApiKey.PRODUCE)) == 1 + most
 
     run(
         scenario,
@@ -300,10 +300,10 @@ def share_of_a_slow_broker(until: float, **settings: str) -> int:
             await asyncio.sleep(max(0.0, until - broker.loop.time()))
             return topic.handle(request)
 
-        slow.on(PRODUCE, handle)
+        slow.on(ApiKey.PRODUCE, handle)
         await slow.start()
         for each in (broker, slow):
-            each.on(METADATA, metadata(broker, slow, topics=[("t", OK, (0, 1), (1, 1))]))
+            each.on(ApiKey.METADATA, metadata(broker, slow, topics=[("t", OK, (0, 1), (1, 1))]))
         await producer.ready("t")
         found = []
         for n in range(600):
@@ -339,7 +339,7 @@ def test_allow_auto_create_topics_is_asked_of_the_broker(value):
     async def scenario(consumer, server):
         consumer.assign([T0])
         await consumer.poll(500)
-        wishes = {r.allow_auto_topic_creation for r in server.broker.asked(METADATA)}
+        wishes = {r.allow_auto_topic_creation for r in server.broker.asked(ApiKey.METADATA)}
         assert (True in wishes) == (value == "true")
 
     consuming.run(scenario, allow_auto_create_topics=value)
@@ -408,7 +408,7 @@ def test_check_crcs_decides_on_a_wrong_checksum(value):
 
 def test_default_api_timeout_ms_is_how_long_a_call_takes():
     async def scenario(consumer, server):
-        server.broker.on(METADATA, lambda request: None)
+        server.broker.on(ApiKey.METADATA, lambda request: None)
         before = server.loop.time()
         with pytest.raises(TimedOut):
             await consumer.end_offsets([T0])

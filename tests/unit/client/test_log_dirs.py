@@ -1,13 +1,12 @@
 from __future__ import annotations
 
 from kcli.client.descriptions import LogDirDescription, ReplicaInLogDirectory
-from kcli.client.log_dirs import ALTER_REPLICA_LOG_DIRS, DESCRIBE_LOG_DIRS
-from kcli.client.offsets import DELETE_RECORDS
 from kserver.errors import ErrorCode
 from kserver.model import TopicPartition
+from kserver.wire.api_key import ApiKey
 from kserver.wire.versions import reply_to
 from tests.support.administering import run
-from tests.support.scripted_broker import METADATA, metadata
+from tests.support.scripted_broker import metadata
 
 
 def test_records_are_deleted_at_the_leaders():
@@ -35,15 +34,15 @@ def test_records_are_deleted_at_the_leaders():
     async def scenario(admin, *brokers):
         topics = [("t", ErrorCode.none, (0, 1), (1, 1))]
         for broker in brokers:
-            broker.on(METADATA, metadata(*brokers, topics=topics))
-            broker.on(DELETE_RECORDS, delete)
+            broker.on(ApiKey.METADATA, metadata(*brokers, topics=topics))
+            broker.on(ApiKey.DELETE_RECORDS, delete)
         first, second, missing = (TopicPartition(*of) for of in (("t", 0), ("t", 1), ("u", 0)))
         found = await admin.delete_records({first: 0, second: 9, missing: 1})
         assert found[first] == 0
         assert found[second].code is ErrorCode.policy_violation
         assert found[missing].code is ErrorCode.unknown_topic_or_partition
         for number, broker in enumerate(brokers):
-            (request,) = broker.asked(DELETE_RECORDS)
+            (request,) = broker.asked(ApiKey.DELETE_RECORDS)
             assert [p.partition_index for p in request.topics[0].partitions] == [number]
 
     run(scenario, brokers=2)
@@ -70,8 +69,8 @@ def test_each_broker_tells_of_its_log_directories():
         )
 
     async def scenario(admin, *brokers):
-        brokers[0].on(DESCRIBE_LOG_DIRS, describe)
-        brokers[1].on(DESCRIBE_LOG_DIRS, describe, (1, 1))
+        brokers[0].on(ApiKey.DESCRIBE_LOG_DIRS, describe)
+        brokers[1].on(ApiKey.DESCRIBE_LOG_DIRS, describe, (1, 1))
         found = await admin.describe_log_dirs([0, 1])
         replica = ReplicaInLogDirectory(TopicPartition("t", 3), 7, 2, True)
         for of, room in ((0, (100, 10)), (1, (None, None))):
@@ -106,11 +105,11 @@ def test_replicas_are_sent_to_other_log_directories():
         )
 
     async def scenario(admin, broker):
-        broker.on(ALTER_REPLICA_LOG_DIRS, alter)
+        broker.on(ApiKey.ALTER_REPLICA_LOG_DIRS, alter)
         moves = {TopicPartition("t", n): path for n, path in enumerate(("/a", "/b", "/a"))}
         found = await admin.alter_replica_log_dirs(0, moves)
         assert [e and e.code for e in found.values()] == [None, ErrorCode.log_dir_not_found, None]
         assert await admin.alter_replica_log_dirs(0, {}) == {}
-        assert len(broker.asked(ALTER_REPLICA_LOG_DIRS)) == 1
+        assert len(broker.asked(ApiKey.ALTER_REPLICA_LOG_DIRS)) == 1
 
     run(scenario)

@@ -8,11 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from kcli.client.member import (
-    HEARTBEAT,
-    JOIN_GROUP,
     MEANINGS,
-    OFFSET_COMMIT,
-    SYNC_GROUP,
     VALID_PREVIOUS_STATES,
     ClassicMemberCore,
     ClassicMemberState,
@@ -20,6 +16,7 @@ from kcli.client.member import (
     MemberAction,
 )
 from kserver.errors import ErrorCode, KafkaError
+from kserver.wire.api_key import ApiKey
 
 OK = ErrorCode.none
 FIRST = Generation(1, "m")
@@ -38,18 +35,21 @@ def test_a_member_joins_and_is_told_of_the_next_rebalance():
     assert member.rejoin == ""
     member.prepare()
     assert (
-        member.answered(JOIN_GROUP, ErrorCode.member_id_required, Generation())
+        member.answered(ApiKey.JOIN_GROUP, ErrorCode.member_id_required, Generation())
         is MemberAction.NEW_ID
     )
     member.given_id("m")
     assert member.identity == Generation(-1, "m")
-    assert member.answered(JOIN_GROUP, OK, member.identity) is MemberAction.DONE
+    assert member.answered(ApiKey.JOIN_GROUP, OK, member.identity) is MemberAction.DONE
     member.joined(1, "m")
     assert member.beats
-    assert member.answered(SYNC_GROUP, OK, FIRST) is MemberAction.DONE
+    assert member.answered(ApiKey.SYNC_GROUP, OK, FIRST) is MemberAction.DONE
     member.synced()
     assert (member.state, member.rejoin) == (ClassicMemberState.STABLE, None)
-    assert member.answered(HEARTBEAT, ErrorCode.rebalance_in_progress, FIRST) is MemberAction.REJOIN
+    assert (
+        member.answered(ApiKey.HEARTBEAT, ErrorCode.rebalance_in_progress, FIRST)
+        is MemberAction.REJOIN
+    )
     assert (member.state, member.rejoin) == (
         ClassicMemberState.STABLE,
         "group is already rebalancing",
@@ -57,7 +57,7 @@ def test_a_member_joins_and_is_told_of_the_next_rebalance():
     assert not member.is_lost
 
 
-APIS = (JOIN_GROUP, SYNC_GROUP, HEARTBEAT, OFFSET_COMMIT)
+APIS = (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.OFFSET_COMMIT)
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -114,7 +114,7 @@ def test_what_is_said_of_an_older_generation_is_dropped(code):
     member.prepare()
     member.joined(2, "m")
     member.synced()
-    assert member.answered(HEARTBEAT, code, FIRST) is MemberAction.PAST
+    assert member.answered(ApiKey.HEARTBEAT, code, FIRST) is MemberAction.PAST
     assert member.identity == (2, "m")
     assert (member.state, member.rejoin, member.is_lost) == (ClassicMemberState.STABLE, None, False)
 
@@ -123,7 +123,7 @@ def test_a_heartbeat_while_the_leader_shares_out_asks_for_no_further_rebalance()
     member = ClassicMemberCore()
     member.prepare()
     member.joined(1, "m")
-    member.answered(HEARTBEAT, ErrorCode.rebalance_in_progress, FIRST)
+    member.answered(ApiKey.HEARTBEAT, ErrorCode.rebalance_in_progress, FIRST)
     member.synced()
     assert member.rejoin is None
 

@@ -20,23 +20,11 @@ from kcli.client.group_protocol import (
 )
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import TopicPartition
+from kserver.wire.api_key import ApiKey
 from kserver.wire.versions import reply_to, request
 from tests.support import consuming
 from tests.support.consuming import T0, T1, metadata, read
-from tests.support.coordinating import (
-    BEAT,
-    COMMIT,
-    FIND,
-    GIVEN_ID,
-    JOIN,
-    LEAVE,
-    SYNC,
-    heard_all,
-    joined,
-    poll_on,
-    run,
-)
-from tests.support.scripted_broker import METADATA
+from tests.support.coordinating import GIVEN_ID, heard_all, joined, poll_on, run
 
 COOPERATIVE = {"partition_assignment_strategy": "cooperative-sticky"}
 
@@ -52,7 +40,7 @@ def test_a_member_joins_reads_from_where_the_group_is_and_leaves():
         assert consumer.group_metadata() == GroupMetadata("g", 1, GIVEN_ID)
         await consumer.unsubscribe()
         assert heard.events == [("+", 0, 1), ("-", 0, 1)]
-        (left,) = coordinator.asked(LEAVE)
+        (left,) = coordinator.asked(ApiKey.LEAVE_GROUP)
         assert [m.member_id for m in left.members] == [GIVEN_ID]
         assert consumer.assignment == ()
 
@@ -64,7 +52,7 @@ def test_group_id_and_what_the_member_is_like_are_told():
 
     async def scenario(consumer, coordinator, heard):
         await joined(consumer)
-        first, second = coordinator.asked(JOIN)
+        first, second = coordinator.asked(ApiKey.JOIN_GROUP)
         assert (first.member_id, second.member_id) == ("", GIVEN_ID)
         assert second.group_id == "g"
         assert second.session_timeout.total_seconds() == 7
@@ -86,7 +74,7 @@ def test_heartbeat_interval_ms_is_kept_between_polls():
     async def scenario(consumer, coordinator, heard):
         await joined(consumer)
         await asyncio.sleep(10)
-        assert 18 <= len(coordinator.asked(BEAT)) <= 20
+        assert 18 <= len(coordinator.asked(ApiKey.HEARTBEAT)) <= 20
 
     run(scenario, heartbeat_interval_ms="500")
 
@@ -104,7 +92,7 @@ def test_a_rebalance_takes_everything_first_and_gives_anew():
 
 def another_member():
     """As the leader is told of it."""
-    reply = reply_to(request(JOIN, 9)())
+    reply = reply_to(request(ApiKey.JOIN_GROUP, 9)())
     return reply.members(member_id="z", metadata=write_subscription(Subscription(("t",))))
 
 
@@ -121,7 +109,7 @@ def test_a_cooperative_member_gives_up_only_what_moves_and_reads_on():
         assert events[2:4] == [("+",), ("+",)]
         assert consumer.assignment == (TopicPartition("t", 1 - moved),)
         assert coordinator.joined[-1] == "need to revoke partitions and re-join"
-        told = read_subscription(coordinator.asked(JOIN)[-1].protocols[0].metadata)
+        told = read_subscription(coordinator.asked(ApiKey.JOIN_GROUP)[-1].protocols[0].metadata)
         assert told.owned == consumer.assignment
         assert told.generation == 2
 
@@ -138,10 +126,10 @@ def test_what_is_kept_is_read_while_the_others_are_waited_for():
             await gate.wait()
             return join(request)
 
-        coordinator.broker.on(JOIN, late)
+        coordinator.broker.on(ApiKey.JOIN_GROUP, late)
         coordinator.is_rebalancing = True
         async with asyncio.timeout(30):
-            while len(coordinator.asked(JOIN)) < 3:
+            while len(coordinator.asked(ApiKey.JOIN_GROUP)) < 3:
                 await consumer.poll(100)
         coordinator.logs[T0].append(3)
         assert len(await read(consumer, 3)) == 3
@@ -173,13 +161,13 @@ def test_what_was_read_while_the_others_were_waited_for_is_committed_before_it_i
                 found.append(0 if at is None else at.committed_offset)
 
         found = []
-        coordinator.broker.on(JOIN, late)
-        coordinator.broker.on(COMMIT, slowly)
+        coordinator.broker.on(ApiKey.JOIN_GROUP, late)
+        coordinator.broker.on(ApiKey.OFFSET_COMMIT, slowly)
         heard.on_revoked = committed_by_then
         coordinator.extra_members = [another_member()]
         coordinator.is_rebalancing = True
         async with asyncio.timeout(30):
-            while len(coordinator.asked(JOIN)) < 3:
+            while len(coordinator.asked(ApiKey.JOIN_GROUP)) < 3:
                 await consumer.poll(100)
         for log in coordinator.logs.values():
             log.append(3)
@@ -201,10 +189,10 @@ def test_what_was_read_while_the_others_were_waited_for_is_committed_before_it_i
 def test_a_member_that_is_none_any_more_has_lost_what_it_had(code, member_id):
     async def scenario(consumer, coordinator, heard):
         await joined(consumer)
-        before = len(coordinator.asked(JOIN))
-        coordinator.refuse(BEAT, code)
+        before = len(coordinator.asked(ApiKey.JOIN_GROUP))
+        coordinator.refuse(ApiKey.HEARTBEAT, code)
         assert await heard_all(consumer, heard, 3) == [("+", 0, 1), ("lost", 0, 1), ("+", 0, 1)]
-        assert coordinator.asked(JOIN)[before].member_id == member_id
+        assert coordinator.asked(ApiKey.JOIN_GROUP)[before].member_id == member_id
 
     run(scenario)
 
@@ -225,13 +213,13 @@ def test_a_member_that_is_none_any_more_before_its_join_is_answered_joins_again(
             await unknown.wait()
             return coordinator.commit(request)
 
-        coordinator.broker.on(JOIN, late)
-        coordinator.broker.on(COMMIT, later)
-        coordinator.refuse(COMMIT, ErrorCode.unknown_member_id)
+        coordinator.broker.on(ApiKey.JOIN_GROUP, late)
+        coordinator.broker.on(ApiKey.OFFSET_COMMIT, later)
+        coordinator.refuse(ApiKey.OFFSET_COMMIT, ErrorCode.unknown_member_id)
         committing = consumer.commit_async({T0: 0})
         consumer.enforce_rebalance()
         async with asyncio.timeout(30):
-            while len(coordinator.asked(JOIN)) < 3:
+            while len(coordinator.asked(ApiKey.JOIN_GROUP)) < 3:
                 await consumer.poll(100)
         unknown.set()
         with pytest.raises(CommitFailed):
@@ -239,7 +227,7 @@ def test_a_member_that_is_none_any_more_before_its_join_is_answered_joins_again(
         gate.set()
         await heard_all(consumer, heard, 3)
         assert heard.events[-1] == ("+", 0, 1)
-        assert coordinator.asked(JOIN)[3].member_id == "", "it comes as a new one"
+        assert coordinator.asked(ApiKey.JOIN_GROUP)[3].member_id == "", "it comes as a new one"
 
     run(scenario, **COOPERATIVE, enable_auto_commit="false")
 
@@ -248,7 +236,7 @@ def test_between_polls_nothing_changes_under_the_reader():
     async def scenario(consumer, coordinator, heard):
         await joined(consumer)
         me = consumer.group_metadata()
-        coordinator.refuse(BEAT, ErrorCode.unknown_member_id)
+        coordinator.refuse(ApiKey.HEARTBEAT, ErrorCode.unknown_member_id)
         await asyncio.sleep(10)
         assert consumer.assignment == (T0, T1)
         assert len(heard.events) == 1
@@ -260,7 +248,7 @@ def test_between_polls_nothing_changes_under_the_reader():
     run(scenario)
 
 
-@pytest.mark.parametrize("api", [JOIN, SYNC])
+@pytest.mark.parametrize("api", [ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP])
 @pytest.mark.parametrize(
     "code",
     [
@@ -276,12 +264,12 @@ def test_what_passes_does_not_keep_it_out_of_the_group(api, code):
         coordinator.refuse(api, code)
         await joined(consumer)
         moved = code in (ErrorCode.coordinator_not_available, ErrorCode.not_coordinator)
-        assert len(coordinator.asked(FIND)) == 1 + moved
+        assert len(coordinator.asked(ApiKey.FIND_COORDINATOR)) == 1 + moved
 
     run(scenario)
 
 
-@pytest.mark.parametrize("api", [JOIN, SYNC, BEAT])
+@pytest.mark.parametrize("api", [ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT])
 @pytest.mark.parametrize(
     "code",
     [
@@ -338,9 +326,9 @@ def test_max_poll_interval_ms_without_a_poll_ends_the_membership():
         await joined(consumer)
         await asyncio.sleep(1.9)
         await consumer.poll(0)
-        assert coordinator.asked(LEAVE) == []
+        assert coordinator.asked(ApiKey.LEAVE_GROUP) == []
         await asyncio.sleep(2.1)
-        (left,) = coordinator.asked(LEAVE)
+        (left,) = coordinator.asked(ApiKey.LEAVE_GROUP)
         assert left.members[0].reason == "consumer poll timeout has expired."
         assert await heard_all(consumer, heard, 3) == [("+", 0, 1), ("lost", 0, 1), ("+", 0, 1)]
 
@@ -351,7 +339,7 @@ def test_a_reader_that_waits_in_poll_is_not_late():
     async def scenario(consumer, coordinator, heard):
         await joined(consumer)
         await consumer.poll(10_000)
-        assert coordinator.asked(LEAVE) == []
+        assert coordinator.asked(ApiKey.LEAVE_GROUP) == []
 
     run(scenario, max_poll_interval_ms="2000", heartbeat_interval_ms="500")
 
@@ -362,11 +350,11 @@ def test_a_reader_that_waits_in_poll_is_not_late():
 def test_group_instance_id_makes_a_member_that_does_not_leave():
     async def scenario(consumer, coordinator, heard):
         await joined(consumer)
-        assert coordinator.asked(JOIN)[0].group_instance_id == "i"
-        assert coordinator.asked(SYNC)[0].group_instance_id == "i"
+        assert coordinator.asked(ApiKey.JOIN_GROUP)[0].group_instance_id == "i"
+        assert coordinator.asked(ApiKey.SYNC_GROUP)[0].group_instance_id == "i"
         assert consumer.group_metadata().group_instance_id == "i"
         await consumer.unsubscribe()
-        assert coordinator.asked(LEAVE) == []
+        assert coordinator.asked(ApiKey.LEAVE_GROUP) == []
 
     run(scenario, group_instance_id="i")
 
@@ -378,9 +366,9 @@ def test_a_static_leader_that_comes_back_shares_out_nothing_and_still_watches():
         def again(request):
             return dataclasses.replace(join(request), skip_assignment=True)
 
-        coordinator.broker.on(JOIN, again)
+        coordinator.broker.on(ApiKey.JOIN_GROUP, again)
         coordinator.broker.on(
-            SYNC,
+            ApiKey.SYNC_GROUP,
             lambda request: reply_to(request)(
                 protocol_type="consumer",
                 protocol_name=request.protocol_name,
@@ -389,7 +377,7 @@ def test_a_static_leader_that_comes_back_shares_out_nothing_and_still_watches():
         )
         await joined(consumer)
         assert consumer.assignment == (T1,)
-        assert coordinator.asked(SYNC)[0].assignments == ()
+        assert coordinator.asked(ApiKey.SYNC_GROUP)[0].assignments == ()
 
     run(scenario, group_instance_id="i")
 
@@ -409,7 +397,7 @@ def grow(coordinator, *topics: tuple[str, int]) -> None:
         topics = [dataclasses.replace(t, is_internal=t.name[:2] == "__") for t in found.topics]
         return dataclasses.replace(found, topics=tuple(topics))
 
-    coordinator.broker.on(METADATA, answer)
+    coordinator.broker.on(ApiKey.METADATA, answer)
 
 
 def test_the_leader_notices_partitions_that_are_added():
@@ -455,7 +443,7 @@ def test_another_subscription_takes_the_place_of_the_one_before():
 def test_a_topic_that_may_not_be_read_is_told_by_poll():
     async def scenario(consumer, coordinator, heard):
         refused = [("t", ErrorCode.topic_authorization_failed)]
-        coordinator.broker.on(METADATA, metadata(coordinator.broker, topics=refused))
+        coordinator.broker.on(ApiKey.METADATA, metadata(coordinator.broker, topics=refused))
         with pytest.raises(KafkaError, match=r"Not authorized to access topics: \[t\]") as caught:
             await poll_on(consumer)
         assert caught.value.code is ErrorCode.topic_authorization_failed
@@ -507,7 +495,7 @@ def test_an_own_strategy_shares_out():
     async def scenario(consumer, coordinator, heard):
         await joined(consumer)
         assert consumer.assignment == (T1,)
-        assert coordinator.asked(JOIN)[0].protocols[0].name == "to_nobody_but_one"
+        assert coordinator.asked(ApiKey.JOIN_GROUP)[0].protocols[0].name == "to_nobody_but_one"
 
     run(scenario, assignors=[Own(to_nobody_but_one)])
 
@@ -542,7 +530,7 @@ def test_a_listener_may_seek_and_commit_and_its_error_is_polls():
 def test_a_topic_that_may_be_read_by_now_is_read():
     async def scenario(consumer, coordinator, heard):
         refused = [("t", ErrorCode.topic_authorization_failed)]
-        coordinator.broker.on(METADATA, metadata(coordinator.broker, topics=refused))
+        coordinator.broker.on(ApiKey.METADATA, metadata(coordinator.broker, topics=refused))
         with pytest.raises(KafkaError, match=r"Not authorized to access topics: \[t\]"):
             await poll_on(consumer)
         coordinator.lead()

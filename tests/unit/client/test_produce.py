@@ -19,11 +19,11 @@ from kcli.client.produce import (
 )
 from kserver.errors import ErrorCode, ProtocolError
 from kserver.wire import codec
+from kserver.wire.api_key import ApiKey
 from kserver.wire.codec import versions_of
 from kserver.wire.versions import reply_to, request
 
-PRODUCE = 0
-VERSIONS = range(versions_of(PRODUCE)[0], versions_of(PRODUCE)[1] + 1)
+VERSIONS = range(versions_of(ApiKey.PRODUCE)[0], versions_of(ApiKey.PRODUCE)[1] + 1)
 IDS = {name: UUID(int=number + 1) for number, name in enumerate("abc")}
 
 parts_of_topics = st.dictionaries(
@@ -49,7 +49,7 @@ def test_the_bytes_are_those_of_kios_writer(version, topics, acks, timeout_ms, t
     ]
     given = {"acks": acks, "timeout_ms": timeout_ms, "transactional_id": transactional_id}
     body = b"".join(request_body(version, parts, **given))
-    new = request(PRODUCE, version)
+    new = request(ApiKey.PRODUCE, version)
     entity = new(
         transactional_id=transactional_id,
         acks=acks,
@@ -68,7 +68,7 @@ def test_the_bytes_are_those_of_kios_writer(version, topics, acks, timeout_ms, t
     )
     whole = codec.write_request(entity, 1, "k")
     assert whole[4:].endswith(body)
-    head = 2 + 2 + 4 + 2 + 1 + codec.is_flexible(PRODUCE, version)
+    head = 2 + 2 + 4 + 2 + 1 + codec.is_flexible(ApiKey.PRODUCE, version)
     assert len(whole) - 4 == head + len(body)
 
 
@@ -84,7 +84,7 @@ def test_the_batches_go_out_uncopied():
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_answers_are_read_in_every_version(version):
-    new = reply_to(codec.request_type(PRODUCE, version)(acks=1, timeout=ZERO, topic_data=()))
+    new = reply_to(codec.request_type(ApiKey.PRODUCE, version)(acks=1, timeout=ZERO, topic_data=()))
     answer = new(
         responses=[
             new.responses(
@@ -116,7 +116,7 @@ def test_answers_are_read_in_every_version(version):
         ],
         throttle_time=datetime.timedelta(milliseconds=250),
     )
-    frame = memoryview(codec.write_response(PRODUCE, version, 5, answer))[4:]
+    frame = memoryview(codec.write_response(ApiKey.PRODUCE, version, 5, answer))[4:]
     produced, throttle_ms = read_answer(version, frame)
     topic = IDS["a"] if version >= BY_TOPIC_ID else "a"
     assert throttle_ms == 250
@@ -129,7 +129,6 @@ def test_answers_are_read_in_every_version(version):
 
 
 ZERO = datetime.timedelta(0)
-
 
 NINE = datetime.datetime.fromtimestamp(9, datetime.UTC)
 NAMES = ["a", "b", "c" * 200]
@@ -152,7 +151,7 @@ partition_answers = st.fixed_dictionaries(
     throttle_ms=st.integers(0, 5000),
 )
 def test_the_short_way_and_kios_read_the_same(version, topics, throttle_ms):
-    new = reply_to(codec.request_type(PRODUCE, version)(acks=1, timeout=ZERO, topic_data=()))
+    new = reply_to(codec.request_type(ApiKey.PRODUCE, version)(acks=1, timeout=ZERO, topic_data=()))
 
     def partition(leader=None, **fields):
         build = new.responses.partition_responses
@@ -171,7 +170,7 @@ def test_the_short_way_and_kios_read_the_same(version, topics, throttle_ms):
         ],
         throttle_time=datetime.timedelta(milliseconds=throttle_ms),
     )
-    frame = memoryview(codec.write_response(PRODUCE, version, 5, answer))[4:]
+    frame = memoryview(codec.write_response(ApiKey.PRODUCE, version, 5, answer))[4:]
     if any(topics.values()):
         assert read_answer(version, frame) == _read_any(version, frame)
 

@@ -8,13 +8,12 @@ import datetime
 import pytest
 
 from kcli.client.errors import ClientError, TimedOut
-from kcli.client.identity import INIT_PRODUCER_ID
 from kcli.client.partition_queue import Delivered, RecordMetadata
-from kcli.client.produce import PRODUCE
 from kserver.errors import ErrorCode, KafkaError
+from kserver.wire.api_key import ApiKey
 from kserver.wire.compression import Compression
 from tests.support.producing import run
-from tests.support.scripted_broker import METADATA, metadata
+from tests.support.scripted_broker import metadata
 
 
 @pytest.mark.parametrize("version", range(3, 14))
@@ -38,7 +37,7 @@ def test_records_arrive_in_every_version_as_they_were_given(version):
             (1, 99, None, None, ()),
             (2, 1234, None, b"", ()),
         ]
-        assert {r.__version__ for r in broker.asked(PRODUCE)} == {version}
+        assert {r.__version__ for r in broker.asked(ApiKey.PRODUCE)} == {version}
 
     run(scenario, produce_versions=(version, version))
 
@@ -72,7 +71,7 @@ def test_without_idempotence_they_have_none_and_no_identity_is_fetched():
         await (await producer.send("t", b"v"))
         (batch,) = topic.log
         assert (batch.producer_id, batch.base_sequence) == (-1, -1)
-        assert not broker.asked(INIT_PRODUCER_ID)
+        assert not broker.asked(ApiKey.INIT_PRODUCER_ID)
 
     run(scenario, enable_idempotence="false")
 
@@ -154,7 +153,9 @@ def test_acks_are_asked_for_and_without_them_nothing_is_awaited(acks):
         outcome = await (await producer.send("t", b"v"))
         assert outcome.offset == (-1 if acks == "0" else 0)
         await asyncio.sleep(1)
-        assert [r.acks for r in broker.asked(PRODUCE)] == [-1 if acks == "all" else int(acks)]
+        assert [r.acks for r in broker.asked(ApiKey.PRODUCE)] == [
+            -1 if acks == "all" else int(acks)
+        ]
 
     run(scenario, acks=acks)
 
@@ -196,8 +197,8 @@ def test_an_unknown_topic_is_asked_for_until_max_block(way):
         with pytest.raises(TimedOut, match="Topic x not present in metadata after 2000 ms"):
             await (producer.send("x", b"v") if way == "send" else producer.ready("x"))
         assert loop.time() == pytest.approx(2, abs=0.1)
-        assert len(broker.asked(METADATA)) > 3
-        assert all(r.allow_auto_topic_creation for r in broker.asked(METADATA))
+        assert len(broker.asked(ApiKey.METADATA)) > 3
+        assert all(r.allow_auto_topic_creation for r in broker.asked(ApiKey.METADATA))
         assert (await (await producer.send("t", b"v"))).offset == 0
 
     run(scenario, max_block_ms="2000")
@@ -206,7 +207,7 @@ def test_an_unknown_topic_is_asked_for_until_max_block(way):
 def test_a_topic_that_may_not_be_written_is_refused_at_once():
     async def scenario(producer, broker, topic):
         refused = ErrorCode.topic_authorization_failed
-        broker.on(METADATA, metadata(broker, topics=[("x", refused)]))
+        broker.on(ApiKey.METADATA, metadata(broker, topics=[("x", refused)]))
         with pytest.raises(KafkaError) as caught:
             await producer.send("x", b"v")
         assert caught.value.code is refused

@@ -2,14 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from kcli.client.quotas import (
-    ALTER_CLIENT_QUOTAS,
-    DESCRIBE_CLIENT_QUOTAS,
-    Match,
-    QuotaComponent,
-    QuotaEntity,
-)
+from kcli.client.quotas import Match, QuotaComponent, QuotaEntity
 from kserver.errors import ErrorCode, KafkaError
+from kserver.wire.api_key import ApiKey
 from kserver.wire.versions import reply_to
 from tests.unit.client.test_admin import run
 
@@ -36,7 +31,9 @@ def told(request):
 def test_entities_are_told_with_their_bounds_and_asked_for_by_components():
     async def scenario(admin, broker):
         seen = []
-        broker.on(DESCRIBE_CLIENT_QUOTAS, lambda request: (seen.append(request), told(request))[1])
+        broker.on(
+            ApiKey.DESCRIBE_CLIENT_QUOTAS, lambda request: (seen.append(request), told(request))[1]
+        )
         asked = [
             QuotaComponent("user", Match.EXACT, "alice"),
             QuotaComponent("client-id", Match.DEFAULT),
@@ -58,7 +55,7 @@ def test_entities_are_told_with_their_bounds_and_asked_for_by_components():
 def test_a_filter_that_is_refused_is_raised():
     async def scenario(admin, broker):
         broker.on(
-            DESCRIBE_CLIENT_QUOTAS,
+            ApiKey.DESCRIBE_CLIENT_QUOTAS,
             lambda request: reply_to(request)(
                 error_code=ErrorCode.invalid_request, error_message="twice", entries=None
             ),
@@ -96,7 +93,7 @@ def test_each_entity_that_is_altered_has_its_own_outcome():
                 ]
             )
 
-        broker.on(ALTER_CLIENT_QUOTAS, altered)
+        broker.on(ApiKey.ALTER_CLIENT_QUOTAS, altered)
         default = QuotaEntity(ip="")
         done = await admin.alter_client_quotas(
             {

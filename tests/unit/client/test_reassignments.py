@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from kcli.client.reassignments import ALTER_PARTITION_REASSIGNMENTS, LIST_PARTITION_REASSIGNMENTS
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import TopicPartition
+from kserver.wire.api_key import ApiKey
 from kserver.wire.versions import reply_to
 from tests.support.administering import run
-from tests.support.scripted_broker import METADATA, metadata
+from tests.support.scripted_broker import metadata
 
 A0, A2, B1 = TopicPartition("a", 0), TopicPartition("a", 2), TopicPartition("b", 1)
 
@@ -74,20 +74,20 @@ def asked_of(broker):
             for topic in request.topics
             for p in topic.partitions
         }
-        for request in broker.asked(ALTER_PARTITION_REASSIGNMENTS)
+        for request in broker.asked(ApiKey.ALTER_PARTITION_REASSIGNMENTS)
     ]
 
 
 def test_partitions_on_the_move_are_listed_and_none_where_the_broker_cannot_tell():
     async def scenario(admin, broker):
         assert await admin.list_reassignments() == {}
-        broker.on(LIST_PARTITION_REASSIGNMENTS, on_the_move)
+        broker.on(ApiKey.LIST_PARTITION_REASSIGNMENTS, on_the_move)
         broker.drop()
         await asyncio.sleep(1)
         found = await admin.list_reassignments()
         assert found == {A2: ((1, 2), (2,), (1,))}
         await admin.list_reassignments([A0, B1, A2])
-        all, some = broker.asked(LIST_PARTITION_REASSIGNMENTS)
+        all, some = broker.asked(ApiKey.LIST_PARTITION_REASSIGNMENTS)
         assert all.topics is None
         named = [(topic.name, topic.partition_indexes) for topic in some.topics]
         assert named == [("a", (0, 2)), ("b", (1,))]
@@ -99,11 +99,11 @@ def test_a_listing_by_a_former_controller_is_asked_of_the_next():
     async def scenario(admin, old, new):
         def not_any_more(request):
             for broker in (old, new):
-                broker.on(METADATA, metadata(old, new, controller=1))
+                broker.on(ApiKey.METADATA, metadata(old, new, controller=1))
             return reply_to(request)(error_code=ErrorCode.not_controller, topics=[])
 
-        old.on(LIST_PARTITION_REASSIGNMENTS, not_any_more)
-        new.on(LIST_PARTITION_REASSIGNMENTS, on_the_move)
+        old.on(ApiKey.LIST_PARTITION_REASSIGNMENTS, not_any_more)
+        new.on(ApiKey.LIST_PARTITION_REASSIGNMENTS, on_the_move)
         assert A2 in await admin.list_reassignments()
 
     run(scenario, brokers=2)
@@ -111,7 +111,7 @@ def test_a_listing_by_a_former_controller_is_asked_of_the_next():
 
 def test_each_partition_is_to_move_or_to_stay_and_refused_by_itself():
     async def scenario(admin, broker):
-        broker.on(ALTER_PARTITION_REASSIGNMENTS, altered({A2}))
+        broker.on(ApiKey.ALTER_PARTITION_REASSIGNMENTS, altered({A2}))
         found = await admin.alter_reassignments({A0: [1, 2], A2: [9], B1: None})
         assert (found[A0], found[B1]) == (None, None)
         assert found[A2].code is ErrorCode.invalid_replica_assignment
@@ -125,7 +125,7 @@ def test_each_partition_is_to_move_or_to_stay_and_refused_by_itself():
 def test_a_request_that_is_refused_is_refused_for_each_partition():
     async def scenario(admin, broker):
         refusal = altered(of_all=ErrorCode.cluster_authorization_failed)
-        broker.on(ALTER_PARTITION_REASSIGNMENTS, refusal)
+        broker.on(ApiKey.ALTER_PARTITION_REASSIGNMENTS, refusal)
         found = await admin.alter_reassignments({A0: [1], B1: None})
         assert {(e.code, e.message) for e in found.values()} == {
             (ErrorCode.cluster_authorization_failed, "said")
@@ -138,11 +138,11 @@ def test_a_change_that_a_former_controller_refused_is_asked_of_the_next():
     async def scenario(admin, old, new):
         def not_any_more(request):
             for broker in (old, new):
-                broker.on(METADATA, metadata(old, new, controller=1))
+                broker.on(ApiKey.METADATA, metadata(old, new, controller=1))
             return altered(of_all=ErrorCode.not_controller)(request)
 
-        old.on(ALTER_PARTITION_REASSIGNMENTS, not_any_more)
-        new.on(ALTER_PARTITION_REASSIGNMENTS, altered())
+        old.on(ApiKey.ALTER_PARTITION_REASSIGNMENTS, not_any_more)
+        new.on(ApiKey.ALTER_PARTITION_REASSIGNMENTS, altered())
         assert await admin.alter_reassignments({A0: [1], B1: None}) == {A0: None, B1: None}
         assert asked_of(new) == [{A0: (1,), B1: None}]
 
@@ -152,10 +152,10 @@ def test_a_change_that_a_former_controller_refused_is_asked_of_the_next():
 @pytest.mark.parametrize("versions", [(0, 0), (0, 1)])
 def test_the_number_of_replicas_may_be_told_to_stay_where_the_broker_knows_that(versions):
     async def scenario(admin, broker):
-        broker.on(ALTER_PARTITION_REASSIGNMENTS, altered(), versions)
+        broker.on(ApiKey.ALTER_PARTITION_REASSIGNMENTS, altered(), versions)
         assert await admin.alter_reassignments({A0: [1]}) == {A0: None}
         found = await admin.alter_reassignments({A0: [1]}, allow_replication_factor_change=False)
-        asked = broker.asked(ALTER_PARTITION_REASSIGNMENTS)
+        asked = broker.asked(ApiKey.ALTER_PARTITION_REASSIGNMENTS)
         if versions == (0, 0):
             assert isinstance(found[A0], KafkaError)
             assert found[A0].code is ErrorCode.unsupported_version

@@ -13,8 +13,9 @@ from kcli.client.producer import ProducerInterceptor
 from kcli.client.serialization import BYTES_OUT
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import NO_BROKER
+from kserver.wire.api_key import ApiKey
 from tests.support.producing import OK, run
-from tests.support.scripted_broker import METADATA, metadata
+from tests.support.scripted_broker import metadata
 
 STRINGS = "org.apache.kafka.common.serialization.StringSerializer"
 
@@ -189,7 +190,7 @@ def test_round_robin_takes_one_partition_after_the_other(named):
 def test_round_robin_leaves_out_what_has_no_leader():
     async def scenario(producer, broker, topic):
         leads = [(0, 1), (NO_BROKER, 1), (0, 1)]
-        broker.on(METADATA, metadata(broker, topics=[("t", OK, *leads)]))
+        broker.on(ApiKey.METADATA, metadata(broker, topics=[("t", OK, *leads)]))
         sent = [await producer.send("t", b"v") for _ in range(4)]
         assert [(await outcome).partition for outcome in sent] == [0, 2, 0, 2]
 

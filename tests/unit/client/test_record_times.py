@@ -4,13 +4,14 @@ from random import Random
 
 from kcli.client.cluster import Cluster
 from kcli.client.config import AdminConfig
-from kcli.client.record_times import FETCH, record_times
+from kcli.client.record_times import record_times
 from kserver.errors import ErrorCode
 from kserver.model import TopicPartition
+from kserver.wire.api_key import ApiKey
 from kserver.wire.batch import encode_batch
 from kserver.wire.versions import reply_to
 from tests.support.loop import SimLoop, simulate
-from tests.support.scripted_broker import METADATA, ScriptedBroker, metadata
+from tests.support.scripted_broker import ScriptedBroker, metadata
 
 T0, T1, T2 = (TopicPartition("t", n) for n in range(3))
 
@@ -37,14 +38,14 @@ def times(logs, offsets, *, one_by_one: bool = False):
     async def main(loop: SimLoop):
         broker = ScriptedBroker(loop, "broker-0", id=0)
         topics = [("t", ErrorCode.none, (0, 1), (0, 1), (0, 1))]
-        broker.on(METADATA, metadata(broker, topics=topics))
-        broker.on(FETCH, fetched)
+        broker.on(ApiKey.METADATA, metadata(broker, topics=topics))
+        broker.on(ApiKey.FETCH, fetched)
         await broker.start()
         config = AdminConfig.of({"bootstrap.servers": "broker-0:9092"})
         cluster = Cluster(config, random=Random(1))
         found = await record_times(cluster, offsets, cluster.deadline(1000))
         await cluster.close()
-        return found, len(broker.asked(FETCH))
+        return found, len(broker.asked(ApiKey.FETCH))
 
     return simulate(main, 1)
 

@@ -6,14 +6,14 @@ from uuid import UUID
 
 import pytest
 
-from kcli.client.fetcher import FETCH
 from kcli.client.replica_fetches import DEBUGGING_CONSUMER, NOTHING, fetch_replicas
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import TopicPartition
+from kserver.wire.api_key import ApiKey
 from kserver.wire.batch import encode_batch
 from kserver.wire.versions import reply_to
 from tests.support.administering import run
-from tests.support.scripted_broker import METADATA, metadata
+from tests.support.scripted_broker import metadata
 
 BATCH = encode_batch([(5, None, b"v", ())])
 FIRST, SECOND, THIRD = (TopicPartition("t", number) for number in range(3))
@@ -55,8 +55,8 @@ def asked_at(broker_of, version):
     async def scenario(admin, *brokers):
         topics = [("t", ErrorCode.none, (0, 1), (0, 1), (0, 1))]
         for broker in brokers:
-            broker.on(METADATA, metadata(*brokers, topics=topics))
-        brokers[1].on(FETCH, broker_of, (4, version))
+            broker.on(ApiKey.METADATA, metadata(*brokers, topics=topics))
+        brokers[1].on(ApiKey.FETCH, broker_of, (4, version))
         await admin.list_topics()
         found = await fetch_replicas(
             admin.cluster,
@@ -66,7 +66,7 @@ def asked_at(broker_of, version):
             max_wait_ms=250,
             answer_ms=1000,
         )
-        (request,) = brokers[1].asked(FETCH)
+        (request,) = brokers[1].asked(ApiKey.FETCH)
         return found, request
 
     return run(scenario, brokers=2)

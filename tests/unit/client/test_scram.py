@@ -4,13 +4,9 @@ import hashlib
 
 import pytest
 
-from kcli.client.scram import (
-    ALTER_USER_SCRAM_CREDENTIALS,
-    DESCRIBE_USER_SCRAM_CREDENTIALS,
-    NewCredential,
-    ScramMechanism,
-)
+from kcli.client.scram import NewCredential, ScramMechanism
 from kserver.errors import ErrorCode, KafkaError
+from kserver.wire.api_key import ApiKey
 from kserver.wire.versions import reply_to
 from tests.unit.client.test_admin import run
 
@@ -24,14 +20,14 @@ def test_a_broker_is_sent_what_is_derived_from_a_password():
             users = dict.fromkeys(one.name for one in (*request.upsertions, *request.deletions))
             return reply(results=[reply.results(user=u, error_code=ErrorCode.none) for u in users])
 
-        broker.on(ALTER_USER_SCRAM_CREDENTIALS, handler)
+        broker.on(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, handler)
         credentials = [
             NewCredential("a", SHA_256, "schlüssel"),
             NewCredential("b", SHA_512, "x", 8192),
         ]
         done = await admin.alter_user_scram_credentials(credentials, [("c", SHA_256)])
         assert done == {"a": None, "b": None, "c": None}
-        (request,) = broker.asked(ALTER_USER_SCRAM_CREDENTIALS)
+        (request,) = broker.asked(ApiKey.ALTER_USER_SCRAM_CREDENTIALS)
         assert [(d.name, d.mechanism) for d in request.deletions] == [("c", 1)]
         for sent, digest, password in zip(
             request.upsertions, ("sha256", "sha512"), ("schlüssel", "x"), strict=True
@@ -70,13 +66,13 @@ def test_of_each_user_mechanisms_or_why_not_are_told_and_who_has_none_is_left_ou
                 ],
             )
 
-        broker.on(DESCRIBE_USER_SCRAM_CREDENTIALS, handler)
+        broker.on(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, handler)
         found = await admin.describe_user_scram_credentials(["a", "b", "c"])
         assert found.keys() == {"a", "c"}
         assert found["a"] == {SHA_512: 8192}
         assert isinstance(found["c"], KafkaError)
         await admin.describe_user_scram_credentials()
-        asked = broker.asked(DESCRIBE_USER_SCRAM_CREDENTIALS)
+        asked = broker.asked(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS)
         assert [q.users and [u.name for u in q.users] for q in asked] == [["a", "b", "c"], None]
 
     run(scenario)
@@ -88,7 +84,7 @@ def test_who_may_not_ask_is_told():
             code = ErrorCode.cluster_authorization_failed
             return reply_to(request)(error_code=code, error_message="no", results=())
 
-        broker.on(DESCRIBE_USER_SCRAM_CREDENTIALS, handler)
+        broker.on(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, handler)
         with pytest.raises(KafkaError, match="no"):
             await admin.describe_user_scram_credentials()
 

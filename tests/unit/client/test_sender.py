@@ -10,14 +10,13 @@ import pytest
 
 from kcli.client.config import ProducerConfig
 from kcli.client.errors import ClientError, TimedOut
-from kcli.client.identity import INIT_PRODUCER_ID
-from kcli.client.produce import PRODUCE
 from kcli.client.producer import Producer
 from kserver.errors import ErrorCode, KafkaError
+from kserver.wire.api_key import ApiKey
 from kserver.wire.versions import reply_to
 from tests.support.loop import SimLoop, simulate
 from tests.support.producing import OK, Topic, identity, run
-from tests.support.scripted_broker import METADATA, ScriptedBroker, metadata
+from tests.support.scripted_broker import ScriptedBroker, metadata
 
 
 def test_a_refusal_that_is_final_is_told_with_its_code():
@@ -26,7 +25,7 @@ def test_a_refusal_that_is_final_is_told_with_its_code():
         with pytest.raises(KafkaError) as caught:
             await (await producer.send("t", b"v"))
         assert caught.value.code is ErrorCode.topic_authorization_failed
-        assert len(broker.asked(PRODUCE)) == 1
+        assert len(broker.asked(ApiKey.PRODUCE)) == 1
 
     run(scenario)
 
@@ -50,7 +49,7 @@ def test_retries_have_a_limit_if_one_is_set():
         topic.verdict = lambda batch: ErrorCode.not_enough_replicas
         with pytest.raises(KafkaError, match="not_enough_replicas"):
             await (await producer.send("t", b"v"))
-        assert len(broker.asked(PRODUCE)) == 3
+        assert len(broker.asked(ApiKey.PRODUCE)) == 3
 
     run(scenario, retries="2")
 
@@ -131,11 +130,11 @@ def test_a_leader_that_moved_is_followed():
 
         for broker, topic in zip((old, new), topics, strict=True):
             broker.on(
-                METADATA,
+                ApiKey.METADATA,
                 lambda request: metadata(old, new, topics=[("t", OK, leads["now"])])(request),
             )
-            broker.on(INIT_PRODUCER_ID, identity)
-            broker.on(PRODUCE, topic.handle)
+            broker.on(ApiKey.INIT_PRODUCER_ID, identity)
+            broker.on(ApiKey.PRODUCE, topic.handle)
             await broker.start()
         config = ProducerConfig.of({"bootstrap.servers": "broker-0:9092"})
         async with Producer(config, random=Random(1)) as producer:
@@ -154,10 +153,10 @@ def test_a_topic_without_partitions_is_waited_for_as_one_that_is_not_there(asked
     async def scenario(producer, broker, topic):
         loop = asyncio.get_running_loop()
         has_one = metadata(broker, topics=[("t", OK, (0, 1))])
-        broker.on(METADATA, metadata(broker, topics=[("t", OK)]))
+        broker.on(ApiKey.METADATA, metadata(broker, topics=[("t", OK)]))
         with pytest.raises(TimedOut, match="Topic t not present in metadata after 3000 ms"):
             await producer.send("t", b"v", **asked)
-        loop.call_later(1, broker.on, METADATA, has_one)
+        loop.call_later(1, broker.on, ApiKey.METADATA, has_one)
         assert (await (await producer.send("t", b"v", **asked))).offset == 0
 
     run(scenario, max_block_ms="3000", **({"partitioner_class": rule} if rule else {}))
@@ -172,12 +171,12 @@ def test_a_topic_that_was_deleted_is_not_asked_for_in_vain(is_idle):
 
     async def scenario(producer, broker, topic):
         await (await producer.send("t", b"v"))
-        broker.on(METADATA, metadata(broker, topics=[("t", GONE), ("u", OK, (0, 1))]))
+        broker.on(ApiKey.METADATA, metadata(broker, topics=[("t", GONE), ("u", OK, (0, 1))]))
         await asyncio.sleep(60)
-        asked = len(broker.asked(METADATA))
+        asked = len(broker.asked(ApiKey.METADATA))
         await asyncio.sleep(100)
         # Once in metadata.max.age.ms while it counts as used.
-        assert len(broker.asked(METADATA)) - asked == (0 if is_idle else 10)
+        assert len(broker.asked(ApiKey.METADATA)) - asked == (0 if is_idle else 10)
 
     idle_ms = "5000" if is_idle else "300000"
     run(
@@ -191,7 +190,7 @@ def test_a_topic_that_was_deleted_is_not_asked_for_in_vain(is_idle):
 def test_another_topic_does_not_wait_for_one_that_was_deleted(is_wanted):
     async def scenario(producer, broker, topic):
         await (await producer.send("t", b"v"))
-        broker.on(METADATA, metadata(broker, topics=[("t", GONE), ("u", OK, (0, 1))]))
+        broker.on(ApiKey.METADATA, metadata(broker, topics=[("t", GONE), ("u", OK, (0, 1))]))
         waiting = []
         if is_wanted:
             topic.verdict = lambda batch: GONE
@@ -227,7 +226,7 @@ def test_at_most_five_requests_are_out_and_what_waits_gathers():
         async def concurrently(request):
             return await asyncio.ensure_future(slowly(request))
 
-        broker.on(PRODUCE, concurrently)
+        broker.on(ApiKey.PRODUCE, concurrently)
         sent = []
         for n in range(40):
             sent.append(await producer.send("t", b"%d" % n))
@@ -275,7 +274,7 @@ def test_what_no_topic_can_be_called_is_refused_without_asking(name):
         for call in (producer.send(name, b"v"), producer.partitions_for(name)):
             with pytest.raises(ClientError, match=f"a topic is a str .* not empty, not {name!r}"):
                 await call
-        assert broker.asked(METADATA) == []
+        assert broker.asked(ApiKey.METADATA) == []
 
     run(scenario)
 
@@ -292,7 +291,7 @@ def test_values_that_are_offered_at_once_are_bytes():
 def test_a_broker_that_refuses_the_identity_for_good_fails_everything():
     async def scenario(producer, broker, topic):
         refused = ErrorCode.cluster_authorization_failed
-        broker.on(INIT_PRODUCER_ID, lambda request: reply_to(request)(error_code=refused))
+        broker.on(ApiKey.INIT_PRODUCER_ID, lambda request: reply_to(request)(error_code=refused))
         for _ in range(2):
             with pytest.raises(KafkaError) as caught:
                 await (await producer.send("t", b"v"))
@@ -306,7 +305,7 @@ def test_the_identity_is_asked_for_again_while_the_broker_is_not_ready():
         not_ready = ErrorCode.coordinator_load_in_progress
         answers = iter([not_ready, not_ready, OK])
         broker.on(
-            INIT_PRODUCER_ID,
+            ApiKey.INIT_PRODUCER_ID,
             lambda request: reply_to(request)(
                 error_code=next(answers), producer_id=7, producer_epoch=0
             ),
@@ -323,7 +322,7 @@ def test_a_broker_that_throttles_is_left_alone_for_that_time():
             reply = reply_to(request)
             return reply(responses=answer.responses, throttle_time=datetime.timedelta(seconds=3))
 
-        broker.on(PRODUCE, throttled)
+        broker.on(ApiKey.PRODUCE, throttled)
         loop = asyncio.get_running_loop()
         await (await producer.send("t", b"1"))
         start = loop.time()
@@ -384,7 +383,7 @@ def test_an_answer_that_leaves_a_partition_out_counts_as_lost():
 
         def partial(request):
             answer = full(request)
-            broker.on(PRODUCE, full)
+            broker.on(ApiKey.PRODUCE, full)
             topic.log.clear()
             reply = reply_to(request)
             others = [
@@ -398,7 +397,7 @@ def test_an_answer_that_leaves_a_partition_out_counts_as_lost():
             ]
             return reply(responses=others)
 
-        broker.on(PRODUCE, partial)
+        broker.on(ApiKey.PRODUCE, partial)
         assert (await (await producer.send("t", b"v"))).offset == 0
         assert topic.values() == [b"v"]
 
@@ -410,7 +409,7 @@ def test_several_partitions_of_a_leader_share_a_request():
         sent = [await producer.send("t", b"%d" % n, partition=n) for n in range(4)]
         outcomes = await asyncio.gather(*sent)
         assert [o.partition for o in outcomes] == [0, 1, 2, 3]
-        (request,) = broker.asked(PRODUCE)
+        (request,) = broker.asked(ApiKey.PRODUCE)
         assert [p.index for p in request.topic_data[0].partition_data] == [0, 1, 2, 3]
 
     run(scenario, partitions=4)
@@ -420,7 +419,7 @@ def test_a_request_is_no_larger_than_max_request_size():
     async def scenario(producer, broker, topic):
         sent = [await producer.send("t", b"x" * 400, partition=n) for n in range(4)]
         await asyncio.gather(*sent)
-        assert [len(r.topic_data[0].partition_data) for r in broker.asked(PRODUCE)] == [2, 2]
+        assert [len(r.topic_data[0].partition_data) for r in broker.asked(ApiKey.PRODUCE)] == [2, 2]
 
     run(scenario, partitions=4, max_request_size="1000")
 

@@ -7,13 +7,7 @@ import struct
 import pytest
 
 from kcli.client.admin import Admin
-from kcli.client.coordinators import FIND_COORDINATOR
 from kcli.client.transaction_admin import (
-    DESCRIBE_PRODUCERS,
-    DESCRIBE_TRANSACTIONS,
-    INIT_PRODUCER_ID,
-    LIST_TRANSACTIONS,
-    WRITE_TXN_MARKERS,
     OpenTransaction,
     ProducerState,
     TransactionDescription,
@@ -21,11 +15,12 @@ from kcli.client.transaction_admin import (
 )
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.model import TopicPartition
+from kserver.wire.api_key import ApiKey
 from kserver.wire.varint import encode_unsigned
 from kserver.wire.versions import reply_to
 from tests.support.loop import SimLoop, simulate
 from tests.support.producing import OK
-from tests.support.scripted_broker import METADATA, ScriptedBroker, frame, metadata
+from tests.support.scripted_broker import ScriptedBroker, frame, metadata
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -37,8 +32,8 @@ def run(scenario, brokers: int = 1):
         all_of = [ScriptedBroker(loop, f"broker-{n}", id=n) for n in range(brokers)]
         for broker in all_of:
             leads = [(n, 1) for n in range(brokers)]
-            broker.on(METADATA, metadata(*all_of, topics=[("t", OK, *leads)]))
-            broker.on(FIND_COORDINATOR, coordinator)
+            broker.on(ApiKey.METADATA, metadata(*all_of, topics=[("t", OK, *leads)]))
+            broker.on(ApiKey.FIND_COORDINATOR, coordinator)
             await broker.start()
         async with Admin({"bootstrap.servers": "broker-0:9092"}) as admin:
             return await scenario(admin.transactions, all_of)
@@ -83,8 +78,8 @@ def state(name, word="Ongoing", *, code=0, started=5, topics=(("t", 0, 2),)):
 
 def test_what_all_brokers_list_is_told_by_broker():
     async def scenario(transactions, brokers):
-        brokers[0].on(LIST_TRANSACTIONS, listing(("a", 1, "Ongoing"), ("b", 2, "Weird")))
-        brokers[1].on(LIST_TRANSACTIONS, listing(("c", 3, "Empty")))
+        brokers[0].on(ApiKey.LIST_TRANSACTIONS, listing(("a", 1, "Ongoing"), ("b", 2, "Weird")))
+        brokers[1].on(ApiKey.LIST_TRANSACTIONS, listing(("c", 3, "Empty")))
         assert await transactions.listings() == [
             TransactionListing("a", 0, 1, "Ongoing"),
             TransactionListing("b", 0, 2, "Unknown"),
@@ -93,7 +88,7 @@ def test_what_all_brokers_list_is_told_by_broker():
         await transactions.listings(
             states=["Ongoing"], producer_ids=[4], longer_than_ms=9, pattern="x.*"
         )
-        asked = brokers[1].asked(LIST_TRANSACTIONS)[-1]
+        asked = brokers[1].asked(ApiKey.LIST_TRANSACTIONS)[-1]
         assert (asked.state_filters, asked.producer_id_filters) == (("Ongoing",), (4,))
         assert (asked.duration_filter, asked.transactional_id_pattern) == (9, "x.*")
 
@@ -106,7 +101,7 @@ def test_what_all_brokers_list_is_told_by_broker():
 )
 def test_brokers_that_cannot_choose_are_not_asked_to(newest, choice, word):
     async def scenario(transactions, brokers):
-        brokers[0].on(LIST_TRANSACTIONS, listing(("a", 1, "Ongoing")), (0, newest))
+        brokers[0].on(ApiKey.LIST_TRANSACTIONS, listing(("a", 1, "Ongoing")), (0, newest))
         assert len(await transactions.listings()) == 1
         with pytest.raises(KafkaError, match=f"cannot choose transactions by {word}") as caught:
             await transactions.listings(**choice)
@@ -124,7 +119,7 @@ def answers(broker: ScriptedBroker, make) -> None:
         return frame(handle.correlation_id, body + b"".join(states) + b"\0")
 
     handle.correlation_id = 0
-    broker.on(DESCRIBE_TRANSACTIONS, handle)
+    broker.on(ApiKey.DESCRIBE_TRANSACTIONS, handle)
 
 
 class Correlated(ScriptedBroker):
@@ -140,8 +135,8 @@ class Correlated(ScriptedBroker):
 def describe(make, names):
     async def main(loop: SimLoop):
         broker = Correlated(loop, "broker-0")
-        broker.on(METADATA, metadata(broker))
-        broker.on(FIND_COORDINATOR, coordinator)
+        broker.on(ApiKey.METADATA, metadata(broker))
+        broker.on(ApiKey.FIND_COORDINATOR, coordinator)
         answers(broker, make)
         await broker.start()
         settings = {"bootstrap.servers": broker.address, "default.api.timeout.ms": 5000}
@@ -213,15 +208,17 @@ def producers(of):
 def test_producers_are_asked_of_leaders_or_of_one_replica():
     async def scenario(transactions, brokers):
         for broker in brokers:
-            broker.on(DESCRIBE_PRODUCERS, producers({T0: [(7, 3, 100, 5)], T1: [(8, 0, 200, -1)]}))
+            broker.on(
+                ApiKey.DESCRIBE_PRODUCERS, producers({T0: [(7, 3, 100, 5)], T1: [(8, 0, 200, -1)]})
+            )
         found = await transactions.producers([T0, T1])
         assert found == {
             T0: [ProducerState(7, 3, 9, 100, None, 5)],
             T1: [ProducerState(8, 0, 9, 200, None, None)],
         }
-        assert [len(broker.asked(DESCRIBE_PRODUCERS)) for broker in brokers] == [1, 1]
+        assert [len(broker.asked(ApiKey.DESCRIBE_PRODUCERS)) for broker in brokers] == [1, 1]
         await transactions.producers([T0, T1], 1)
-        assert [len(broker.asked(DESCRIBE_PRODUCERS)) for broker in brokers] == [1, 2]
+        assert [len(broker.asked(ApiKey.DESCRIBE_PRODUCERS)) for broker in brokers] == [1, 2]
 
     run(scenario, brokers=2)
 
@@ -232,18 +229,20 @@ def test_what_no_coordinator_knows_of_hangs():
 
     async def main(loop: SimLoop):
         broker = Correlated(loop, "broker-0")
-        broker.on(METADATA, metadata(broker, topics=[("t", OK, (0, 1))]))
-        broker.on(FIND_COORDINATOR, coordinator)
+        broker.on(ApiKey.METADATA, metadata(broker, topics=[("t", OK, (0, 1))]))
+        broker.on(ApiKey.FIND_COORDINATOR, coordinator)
         everyone = [(7, 0, 10, 1), (8, 0, 20, 2), (9, 0, 30, 3), (10, 0, 99, 4), (11, 0, 5, -1)]
-        broker.on(DESCRIBE_PRODUCERS, producers({T0: everyone}))
-        broker.on(LIST_TRANSACTIONS, listing(("eight", 8, "Ongoing"), ("nine", 9, "Ongoing")))
+        broker.on(ApiKey.DESCRIBE_PRODUCERS, producers({T0: everyone}))
+        broker.on(
+            ApiKey.LIST_TRANSACTIONS, listing(("eight", 8, "Ongoing"), ("nine", 9, "Ongoing"))
+        )
         topics = {"eight": (("u", 0),), "nine": (("t", 0),)}
         answers(broker, lambda names: [state(name, topics=topics[name]) for name in names])
         await broker.start()
         async with Admin({"bootstrap.servers": broker.address}) as admin:
             found = await admin.transactions.find_hanging([T0], last_before_ms=99)
         assert [one.producer_id for _, one in found] == [7, 8]
-        (asked,) = broker.asked(LIST_TRANSACTIONS)
+        (asked,) = broker.asked(ApiKey.LIST_TRANSACTIONS)
         assert asked.producer_id_filters == (7, 8, 9)
 
     simulate(main, 1)
@@ -261,9 +260,9 @@ def test_a_transaction_is_aborted_by_a_marker_at_the_leader():
             topics = [new.topics(name="t", partitions=[done])]
             return reply(markers=[new(producer_id=marker.producer_id, topics=topics)])
 
-        brokers[1].on(WRITE_TXN_MARKERS, handle)
+        brokers[1].on(ApiKey.WRITE_TXN_MARKERS, handle)
         await transactions.abort(OpenTransaction(T1, 7, 3, 4))
-        marker = brokers[1].asked(WRITE_TXN_MARKERS)[-1].markers[0]
+        marker = brokers[1].asked(ApiKey.WRITE_TXN_MARKERS)[-1].markers[0]
         assert not marker.transaction_result
         assert (marker.producer_id, marker.producer_epoch, marker.coordinator_epoch) == (7, 3, 4)
         with pytest.raises(KafkaError, match="invalid_producer_epoch"):
@@ -280,7 +279,7 @@ def test_producers_are_fenced_each_with_its_outcome():
             code = codes.pop() if codes and request.transactional_id == "b" else OK
             return reply_to(request)(error_code=code, producer_id=7, producer_epoch=1)
 
-        brokers[0].on(INIT_PRODUCER_ID, handle)
+        brokers[0].on(ApiKey.INIT_PRODUCER_ID, handle)
         found = await transactions.fence(["a", "b"])
         assert found["a"] == (7, 1)
         assert found["b"].code is ErrorCode.transactional_id_authorization_failed

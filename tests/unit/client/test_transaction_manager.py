@@ -16,17 +16,9 @@ from kcli.client.errors import (
 )
 from kcli.client.group_descriptions import CommittedOffset
 from kcli.client.group_metadata import GroupMetadata
-from kcli.client.produce import PRODUCE
-from kcli.client.transactions import (
-    ADD_OFFSETS_TO_TXN,
-    ADD_PARTITIONS_TO_TXN,
-    END_TXN,
-    FIND_COORDINATOR,
-    INIT_PRODUCER_ID,
-    TXN_OFFSET_COMMIT,
-)
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import TopicPartition
+from kserver.wire.api_key import ApiKey
 from tests.support.producing import OK
 from tests.support.producing import run as run_plain
 from tests.support.transacting import run
@@ -49,10 +41,14 @@ def test_by_the_older_protocol_partitions_and_offsets_are_announced():
             *("init", "partitions", "produce", "offsets", "commit offsets", "produce", "commit")
         ]
         assert coordinator.offsets == {("t", 0): 5}
-        (added,) = coordinator.broker.asked(ADD_PARTITIONS_TO_TXN)
+        (added,) = coordinator.broker.asked(ApiKey.ADD_PARTITIONS_TO_TXN)
         assert [(of.name, of.partitions) for of in added.v3_and_below_topics] == [("t", (0, 1))]
         versions = {r.__api_key__: r.__version__ for r in coordinator.broker.requests}
-        assert (versions[PRODUCE], versions[END_TXN], versions[TXN_OFFSET_COMMIT]) == (11, 4, 4)
+        assert (
+            versions[ApiKey.PRODUCE],
+            versions[ApiKey.END_TXN],
+            versions[ApiKey.TXN_OFFSET_COMMIT],
+        ) == (11, 4, 4)
 
     run(scenario, implicit=False)
 
@@ -69,8 +65,8 @@ def test_by_the_newer_protocol_nothing_is_announced_and_each_transaction_has_an_
         assert coordinator.calls() == ["init", *of_one, *of_one, *of_one]
         assert [(b.producer_epoch, b.base_sequence) for b in topic.log] == [(0, 0), (1, 0), (2, 0)]
         versions = {r.__api_key__: r.__version__ for r in coordinator.broker.requests}
-        assert versions[PRODUCE] >= 12
-        assert (versions[END_TXN], versions[TXN_OFFSET_COMMIT]) == (5, 5)
+        assert versions[ApiKey.PRODUCE] >= 12
+        assert (versions[ApiKey.END_TXN], versions[ApiKey.TXN_OFFSET_COMMIT]) == (5, 5)
 
     run(scenario, implicit=True)
 
@@ -129,7 +125,7 @@ def test_a_producer_that_learns_while_it_aborts_that_it_is_fenced_says_so(implic
         await producer.init_transactions()
         await producer.begin_transaction()
         out, gate = asyncio.Event(), asyncio.Event()
-        api = PRODUCE if implicit else ADD_PARTITIONS_TO_TXN
+        api = ApiKey.PRODUCE if implicit else ApiKey.ADD_PARTITIONS_TO_TXN
 
         async def late(request):
             out.set()
@@ -238,12 +234,21 @@ def test_after_a_fatal_refusal_of_a_record_only_close_is_left(implicit, code):
 @pytest.mark.parametrize(
     ("api", "codes"),
     [
-        (FIND_COORDINATOR, [ErrorCode.coordinator_not_available] * 3),
-        (INIT_PRODUCER_ID, [ErrorCode.concurrent_transactions, ErrorCode.not_coordinator, None]),
-        (ADD_PARTITIONS_TO_TXN, [ErrorCode.concurrent_transactions, None]),
-        (ADD_OFFSETS_TO_TXN, [ErrorCode.coordinator_load_in_progress, None]),
-        (END_TXN, [ErrorCode.concurrent_transactions, ErrorCode.coordinator_not_available, None]),
-        (TXN_OFFSET_COMMIT, [ErrorCode.unknown_topic_or_partition, ErrorCode.not_coordinator]),
+        (ApiKey.FIND_COORDINATOR, [ErrorCode.coordinator_not_available] * 3),
+        (
+            ApiKey.INIT_PRODUCER_ID,
+            [ErrorCode.concurrent_transactions, ErrorCode.not_coordinator, None],
+        ),
+        (ApiKey.ADD_PARTITIONS_TO_TXN, [ErrorCode.concurrent_transactions, None]),
+        (ApiKey.ADD_OFFSETS_TO_TXN, [ErrorCode.coordinator_load_in_progress, None]),
+        (
+            ApiKey.END_TXN,
+            [ErrorCode.concurrent_transactions, ErrorCode.coordinator_not_available, None],
+        ),
+        (
+            ApiKey.TXN_OFFSET_COMMIT,
+            [ErrorCode.unknown_topic_or_partition, ErrorCode.not_coordinator],
+        ),
     ],
 )
 def test_what_can_be_tried_again_is_and_the_transaction_succeeds(implicit, api, codes):
@@ -255,7 +260,7 @@ def test_what_can_be_tried_again_is_and_the_transaction_succeeds(implicit, api, 
             await producer.send_offsets_to_transaction({T0: CommittedOffset(5, 1, "note")}, "g")
         assert coordinator.offsets == {("t", 0): 5}
         assert coordinator.calls()[-1] == "commit"
-        if not (implicit and api in (ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN)):
+        if not (implicit and api in (ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN)):
             assert not coordinator.says[api]
 
     run(scenario, implicit=implicit)
@@ -264,11 +269,13 @@ def test_what_can_be_tried_again_is_and_the_transaction_succeeds(implicit, api, 
 def test_only_the_offsets_that_were_refused_are_sent_again():
     async def scenario(producer, coordinator, topic):
         await producer.init_transactions()
-        coordinator.says[TXN_OFFSET_COMMIT].extend([OK, ErrorCode.coordinator_load_in_progress])
+        coordinator.says[ApiKey.TXN_OFFSET_COMMIT].extend(
+            [OK, ErrorCode.coordinator_load_in_progress]
+        )
         async with producer.transaction():
             offsets = {T0: 5, TopicPartition("t", 1): 6}
             await producer.send_offsets_to_transaction(offsets, "g")
-        first, again = coordinator.broker.asked(TXN_OFFSET_COMMIT)
+        first, again = coordinator.broker.asked(ApiKey.TXN_OFFSET_COMMIT)
         assert len(first.topics[0].partitions) == 2
         assert [p.partition_index for p in again.topics[0].partitions] == [1]
 
@@ -281,7 +288,7 @@ def test_a_member_says_who_it_is():
         async with producer.transaction():
             group = GroupMetadata("g", 3, "me", "static")
             await producer.send_offsets_to_transaction({T0: CommittedOffset(5, 2, "note")}, group)
-        (asked,) = coordinator.broker.asked(TXN_OFFSET_COMMIT)
+        (asked,) = coordinator.broker.asked(ApiKey.TXN_OFFSET_COMMIT)
         assert (asked.group_id, asked.generation_id, asked.member_id) == ("g", 3, "me")
         assert asked.group_instance_id == "static"
         (partition,) = asked.topics[0].partitions
@@ -296,7 +303,7 @@ def test_offsets_of_a_former_member_fail_the_transaction(implicit, code):
     async def scenario(producer, coordinator, topic):
         await producer.init_transactions()
         await producer.begin_transaction()
-        coordinator.says[TXN_OFFSET_COMMIT].append(code)
+        coordinator.says[ApiKey.TXN_OFFSET_COMMIT].append(code)
         with pytest.raises(TransactionFailed) as caught:
             await producer.send_offsets_to_transaction({T0: 5}, GroupMetadata("g", 3, "me"))
         assert caught.value.abortable
@@ -312,20 +319,20 @@ def test_offsets_of_a_former_member_fail_the_transaction(implicit, code):
 @pytest.mark.parametrize(
     ("api", "code", "abortable"),
     [
-        (FIND_COORDINATOR, ErrorCode.group_authorization_failed, True),
-        (ADD_PARTITIONS_TO_TXN, ErrorCode.topic_authorization_failed, True),
-        (ADD_PARTITIONS_TO_TXN, ErrorCode.unknown_producer_id, True),
-        (ADD_PARTITIONS_TO_TXN, ErrorCode.transaction_abortable, True),
-        (ADD_PARTITIONS_TO_TXN, ErrorCode.invalid_txn_state, False),
-        (ADD_PARTITIONS_TO_TXN, ErrorCode.invalid_producer_epoch, False),
-        (ADD_OFFSETS_TO_TXN, ErrorCode.group_authorization_failed, True),
-        (ADD_OFFSETS_TO_TXN, ErrorCode.invalid_producer_id_mapping, False),
-        (TXN_OFFSET_COMMIT, ErrorCode.fenced_instance_id, True),
-        (TXN_OFFSET_COMMIT, ErrorCode.transactional_id_authorization_failed, False),
-        (END_TXN, ErrorCode.transaction_abortable, True),
-        (END_TXN, ErrorCode.unknown_producer_id, True),
-        (END_TXN, ErrorCode.invalid_producer_epoch, False),
-        (END_TXN, ErrorCode.invalid_txn_state, False),
+        (ApiKey.FIND_COORDINATOR, ErrorCode.group_authorization_failed, True),
+        (ApiKey.ADD_PARTITIONS_TO_TXN, ErrorCode.topic_authorization_failed, True),
+        (ApiKey.ADD_PARTITIONS_TO_TXN, ErrorCode.unknown_producer_id, True),
+        (ApiKey.ADD_PARTITIONS_TO_TXN, ErrorCode.transaction_abortable, True),
+        (ApiKey.ADD_PARTITIONS_TO_TXN, ErrorCode.invalid_txn_state, False),
+        (ApiKey.ADD_PARTITIONS_TO_TXN, ErrorCode.invalid_producer_epoch, False),
+        (ApiKey.ADD_OFFSETS_TO_TXN, ErrorCode.group_authorization_failed, True),
+        (ApiKey.ADD_OFFSETS_TO_TXN, ErrorCode.invalid_producer_id_mapping, False),
+        (ApiKey.TXN_OFFSET_COMMIT, ErrorCode.fenced_instance_id, True),
+        (ApiKey.TXN_OFFSET_COMMIT, ErrorCode.transactional_id_authorization_failed, False),
+        (ApiKey.END_TXN, ErrorCode.transaction_abortable, True),
+        (ApiKey.END_TXN, ErrorCode.unknown_producer_id, True),
+        (ApiKey.END_TXN, ErrorCode.invalid_producer_epoch, False),
+        (ApiKey.END_TXN, ErrorCode.invalid_txn_state, False),
     ],
 )
 def test_refusals_that_an_abort_heals_and_refusals_that_nothing_does(api, code, abortable):
@@ -352,7 +359,9 @@ def test_refusals_that_an_abort_heals_and_refusals_that_nothing_does(api, code, 
 
 def test_without_the_right_to_the_id_initializing_can_be_tried_again():
     async def scenario(producer, coordinator, topic):
-        coordinator.says[INIT_PRODUCER_ID].append(ErrorCode.transactional_id_authorization_failed)
+        coordinator.says[ApiKey.INIT_PRODUCER_ID].append(
+            ErrorCode.transactional_id_authorization_failed
+        )
         with pytest.raises(KafkaError, match="transactional_id_authorization_failed"):
             await producer.init_transactions()
         await producer.init_transactions()
@@ -369,7 +378,7 @@ def test_a_commit_that_took_too_long_goes_on_and_only_it_may_follow(implicit):
         await producer.begin_transaction()
         await producer.send("t", b"a", partition=0)
         await producer.flush()
-        coordinator.says[END_TXN].extend([ErrorCode.coordinator_load_in_progress] * 5)
+        coordinator.says[ApiKey.END_TXN].extend([ErrorCode.coordinator_load_in_progress] * 5)
         with pytest.raises(TimedOut, match="while awaiting commit_transaction"):
             await producer.commit_transaction()
         for call in (producer.abort_transaction, producer.begin_transaction):
@@ -388,7 +397,9 @@ def test_a_record_that_never_leaves_expires_and_its_transaction_with_it():
     async def scenario(producer, coordinator, topic):
         await producer.init_transactions()
         await producer.begin_transaction()
-        coordinator.says[ADD_PARTITIONS_TO_TXN].extend([ErrorCode.concurrent_transactions] * 1000)
+        coordinator.says[ApiKey.ADD_PARTITIONS_TO_TXN].extend(
+            [ErrorCode.concurrent_transactions] * 1000
+        )
         sent = await producer.send("t", b"a", partition=0)
         with pytest.raises(TransactionFailed, match="Expiring"):
             await producer.commit_transaction()
@@ -418,7 +429,7 @@ def test_a_commit_that_is_on_its_way_is_waited_for_when_the_producer_is_closed()
         await producer.init_transactions()
         await producer.begin_transaction()
         await producer.send("t", b"a", partition=0)
-        coordinator.says[END_TXN].extend([ErrorCode.coordinator_load_in_progress] * 4)
+        coordinator.says[ApiKey.END_TXN].extend([ErrorCode.coordinator_load_in_progress] * 4)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.2):
                 await producer.commit_transaction()
@@ -431,7 +442,7 @@ def test_a_commit_that_is_on_its_way_is_waited_for_when_the_producer_is_closed()
 def test_a_transaction_takes_transaction_timeout_ms_along():
     async def scenario(producer, coordinator, topic):
         await producer.init_transactions()
-        (asked,) = coordinator.broker.asked(INIT_PRODUCER_ID)
+        (asked,) = coordinator.broker.asked(ApiKey.INIT_PRODUCER_ID)
         assert asked.transactional_id == "x"
         assert asked.transaction_timeout.total_seconds() == 12
 
@@ -473,7 +484,7 @@ def test_without_a_transactional_id_there_are_no_transactions():
 
 def test_brokers_that_give_no_new_epochs_leave_only_close_after_a_failed_record():
     async def scenario(producer, coordinator, topic):
-        coordinator.broker.versions[INIT_PRODUCER_ID] = (0, 2)
+        coordinator.broker.versions[ApiKey.INIT_PRODUCER_ID] = (0, 2)
         await producer.init_transactions()
         await producer.begin_transaction()
         topic.verdict = lambda batch: ErrorCode.topic_authorization_failed

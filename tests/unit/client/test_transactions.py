@@ -13,13 +13,7 @@ from kcli.client.errors import (
     TransactionFailed,
 )
 from kcli.client.transactions import (
-    ADD_OFFSETS_TO_TXN,
-    ADD_PARTITIONS_TO_TXN,
-    END_TXN,
-    FIND_COORDINATOR,
-    INIT_PRODUCER_ID,
     MEANINGS,
-    TXN_OFFSET_COMMIT,
     VALID_PREVIOUS_STATES,
     TransactionAction,
     TransactionManagerState,
@@ -28,6 +22,7 @@ from kcli.client.transactions import (
     meaning,
 )
 from kserver.errors import ErrorCode, KafkaError
+from kserver.wire.api_key import ApiKey
 
 ENTERED = (
     TransactionManagerState.INITIALIZING,
@@ -106,24 +101,32 @@ def test_there_is_an_error_in_the_error_states_and_in_no_other(steps, can_bump):
 @pytest.mark.parametrize(
     ("api", "code", "means"),
     [
-        (FIND_COORDINATOR, ErrorCode.coordinator_not_available, TransactionAction.AGAIN),
+        (ApiKey.FIND_COORDINATOR, ErrorCode.coordinator_not_available, TransactionAction.AGAIN),
         (
-            FIND_COORDINATOR,
+            ApiKey.FIND_COORDINATOR,
             ErrorCode.transactional_id_authorization_failed,
             TransactionAction.FATAL,
         ),
-        (INIT_PRODUCER_ID, ErrorCode.concurrent_transactions, TransactionAction.AGAIN),
-        (INIT_PRODUCER_ID, ErrorCode.invalid_transaction_timeout, TransactionAction.FATAL),
-        (ADD_PARTITIONS_TO_TXN, ErrorCode.not_coordinator, TransactionAction.MOVED),
-        (ADD_PARTITIONS_TO_TXN, ErrorCode.unknown_topic_or_partition, TransactionAction.AGAIN),
-        (ADD_PARTITIONS_TO_TXN, ErrorCode.invalid_topic_exception, TransactionAction.ABORT),
-        (ADD_PARTITIONS_TO_TXN, ErrorCode.invalid_producer_id_mapping, TransactionAction.FATAL),
-        (ADD_OFFSETS_TO_TXN, ErrorCode.invalid_producer_epoch, TransactionAction.FENCED),
-        (ADD_OFFSETS_TO_TXN, ErrorCode.unknown_producer_id, TransactionAction.BUMP),
-        (END_TXN, ErrorCode.coordinator_load_in_progress, TransactionAction.AGAIN),
-        (END_TXN, ErrorCode.invalid_txn_state, TransactionAction.FATAL),
-        (TXN_OFFSET_COMMIT, ErrorCode.request_timed_out, TransactionAction.MOVED),
-        (TXN_OFFSET_COMMIT, ErrorCode.illegal_generation, TransactionAction.NOT_A_MEMBER),
+        (ApiKey.INIT_PRODUCER_ID, ErrorCode.concurrent_transactions, TransactionAction.AGAIN),
+        (ApiKey.INIT_PRODUCER_ID, ErrorCode.invalid_transaction_timeout, TransactionAction.FATAL),
+        (ApiKey.ADD_PARTITIONS_TO_TXN, ErrorCode.not_coordinator, TransactionAction.MOVED),
+        (
+            ApiKey.ADD_PARTITIONS_TO_TXN,
+            ErrorCode.unknown_topic_or_partition,
+            TransactionAction.AGAIN,
+        ),
+        (ApiKey.ADD_PARTITIONS_TO_TXN, ErrorCode.invalid_topic_exception, TransactionAction.ABORT),
+        (
+            ApiKey.ADD_PARTITIONS_TO_TXN,
+            ErrorCode.invalid_producer_id_mapping,
+            TransactionAction.FATAL,
+        ),
+        (ApiKey.ADD_OFFSETS_TO_TXN, ErrorCode.invalid_producer_epoch, TransactionAction.FENCED),
+        (ApiKey.ADD_OFFSETS_TO_TXN, ErrorCode.unknown_producer_id, TransactionAction.BUMP),
+        (ApiKey.END_TXN, ErrorCode.coordinator_load_in_progress, TransactionAction.AGAIN),
+        (ApiKey.END_TXN, ErrorCode.invalid_txn_state, TransactionAction.FATAL),
+        (ApiKey.TXN_OFFSET_COMMIT, ErrorCode.request_timed_out, TransactionAction.MOVED),
+        (ApiKey.TXN_OFFSET_COMMIT, ErrorCode.illegal_generation, TransactionAction.NOT_A_MEMBER),
     ],
 )
 def test_what_codes_mean(api, code, means):
@@ -132,12 +135,12 @@ def test_what_codes_mean(api, code, means):
 
 def test_of_many_codes_the_gravest_counts_and_what_was_not_attempted_least():
     codes = [ErrorCode.none, ErrorCode.coordinator_load_in_progress, ErrorCode.not_coordinator]
-    assert decisive(TXN_OFFSET_COMMIT, codes) is ErrorCode.not_coordinator
+    assert decisive(ApiKey.TXN_OFFSET_COMMIT, codes) is ErrorCode.not_coordinator
     codes += [ErrorCode.producer_fenced, ErrorCode.illegal_generation]
-    assert decisive(TXN_OFFSET_COMMIT, codes) is ErrorCode.producer_fenced
+    assert decisive(ApiKey.TXN_OFFSET_COMMIT, codes) is ErrorCode.producer_fenced
     refused = [ErrorCode.operation_not_attempted, ErrorCode.topic_authorization_failed]
-    assert decisive(ADD_PARTITIONS_TO_TXN, refused) is ErrorCode.topic_authorization_failed
-    assert decisive(TXN_OFFSET_COMMIT, []) is ErrorCode.none
+    assert decisive(ApiKey.ADD_PARTITIONS_TO_TXN, refused) is ErrorCode.topic_authorization_failed
+    assert decisive(ApiKey.TXN_OFFSET_COMMIT, []) is ErrorCode.none
 
 
 def test_a_producer_that_was_replaced_is_told_so():

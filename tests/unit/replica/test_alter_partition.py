@@ -15,8 +15,9 @@ from kserver.metadata import BrokerInfo, ClusterMetadata, MetadataCache, Partiti
 from kserver.metrics.meters import ReplicationMeters, TopicMeters
 from kserver.model import Endpoint, TopicPartition
 from kserver.node_to_controller import NodeToControllerChannel
-from kserver.replica.alter_partition import ALTER_PARTITION, AlterPartitionManager
+from kserver.replica.alter_partition import AlterPartitionManager
 from kserver.replica.partition import Partition, Surroundings
+from kserver.wire.api_key import ApiKey
 from kserver.wire.versions import reply_to
 from tests.support.clock import SimClock
 from tests.support.disk import SimDisk
@@ -37,7 +38,7 @@ class Scene:
         self.clock = SimClock(loop)
         self.disk = SimDisk(loop.random, self.clock)
         self.controller = ScriptedBroker(loop, "controller", id=CONTROLLER)
-        self.controller.on(ALTER_PARTITION, self._answer)
+        self.controller.on(ApiKey.ALTER_PARTITION, self._answer)
         self.codes: list[ErrorCode] = []
         """Of the next answers, for all that each request asks; none once they are used up."""
         self.may_answer = asyncio.Event()
@@ -101,7 +102,7 @@ class Scene:
         """The partitions of each request so far."""
         return [
             [p.partition_index for topic in request.topics for p in topic.partitions]
-            for request in self.controller.asked(ALTER_PARTITION)
+            for request in self.controller.asked(ApiKey.ALTER_PARTITION)
         ]
 
     async def until(self, holds: Callable[[], bool]) -> None:
@@ -138,7 +139,7 @@ def test_a_proposal_names_the_life_in_which_each_member_was_in_sync():
         proposal = partition.leader.fetched(OTHER, end, end, end, 0, broker_epoch=12)
         scene.manager.propose(partition, proposal)
         await scene.until(lambda: isr(partition) == {ME, OTHER})
-        (asked,) = scene.controller.asked(ALTER_PARTITION)
+        (asked,) = scene.controller.asked(ApiKey.ALTER_PARTITION)
         assert asked.broker_epoch == 7
         ((named,),) = (topic.partitions for topic in asked.topics)
         epochs = {one.broker_id: one.broker_epoch for one in named.new_isr_with_epochs}

@@ -15,6 +15,7 @@ from kserver.peer import Peer
 from kserver.replica.fetch_bytes import Fetched
 from kserver.replica.follower_session import Position
 from kserver.replica.manager import ReplicaManager
+from kserver.wire.api_key import ApiKey
 from kserver.wire.versions import reply_to
 from tests.support.logs import batch
 from tests.support.scripted_broker import ScriptedBroker
@@ -22,7 +23,6 @@ from tests.unit.log.test_manager import Host, run
 from tests.unit.replica.test_manager import ME, become, started, state, stop
 
 KEY = TopicPartition("a", 0)
-LIST_OFFSETS = 2
 
 
 def grow(host: Host, replicas: ReplicaManager, batches: int) -> None:
@@ -137,12 +137,12 @@ def test_a_log_beyond_the_end_of_its_leader_s_is_cut_in_its_epoch_only(is_curren
             )
             return new(topics=[new.topics(name=topic.name, partitions=[listed])])
 
-        leader.on(LIST_OFFSETS, ends_at_4)
+        leader.on(ApiKey.LIST_OFFSETS, ends_at_4)
         await leader.start()
         peer = await Peer.connect("leader", leader.port)
         out_of_range = int(ErrorCode.offset_out_of_range)
         await fetcher._take(Fetched(key, out_of_range, -1, -1, b"", None), peer)
-        assert len(leader.asked(LIST_OFFSETS)) == 1
+        assert len(leader.asked(ApiKey.LIST_OFFSETS)) == 1
         assert partition.log.log_end_offset == (4 if is_current else 10)
         peer.close()
         leader.stop()

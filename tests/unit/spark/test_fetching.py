@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kserver.wire.api_key import ApiKey
+
 pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
 from kcli.spark.fetching import Fetch
@@ -13,7 +15,7 @@ from kcli.spark.planning import DataLost, KafkaOffsetRange
 from kserver.errors import ConfigError, ErrorCode
 from tests.support.consuming import ID, OK, T0, T1, Server
 from tests.support.loop import SimLoop, simulate
-from tests.support.scripted_broker import METADATA, metadata
+from tests.support.scripted_broker import metadata
 
 LED = (0, 1)
 """By broker 0 in epoch 1."""
@@ -26,7 +28,7 @@ def forgetful(server: Server, *forgotten, until_s: float) -> None:
         topic = forgotten if server.loop.time() < until_s else (OK, LED, LED)
         return metadata(server.broker, topics=[("t", *topic)])(request)
 
-    server.broker.on(METADATA, answer)
+    server.broker.on(ApiKey.METADATA, answer)
 
 
 def run(scenario, **given: str):
@@ -66,7 +68,7 @@ def test_ranges_are_read_one_after_another_and_the_topic_asked_for_once():
             while (one := await fetch.next()) is not None:
                 found.append((one.range, one.start, one.batches[-1].next_offset))
         assert found == [(wanted[0], 1, 5), (wanted[2], 2, 7)]
-        assert len(server.broker.asked(METADATA)) == 1
+        assert len(server.broker.asked(ApiKey.METADATA)) == 1
         assert len(server.fetches) == 2
 
     run(scenario, **SUBSCRIBED)

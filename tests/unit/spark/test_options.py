@@ -9,8 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcli.spark.options import (
-    EARLIEST,
-    LATEST,
     Assign,
     ByOffset,
     ByTime,
@@ -25,6 +23,7 @@ from kcli.spark.options import (
 )
 from kserver.errors import ConfigError
 from kserver.model import TopicPartition
+from kserver.wire.special_offsets import EARLIEST, LATEST
 
 BASE = {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

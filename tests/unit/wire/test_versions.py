@@ -5,14 +5,13 @@ import pytest
 
 from kserver.errors import ErrorCode, ProtocolError
 from kserver.wire import codec
+from kserver.wire.api_key import ApiKey
 from kserver.wire.versions import ABSENT, reply_to, request
 from tests.support.messages import VERSIONS, filled
 
-METADATA = 3
-
 
 def metadata_answer(version):
-    reply = reply_to(request(METADATA, version)())
+    reply = reply_to(request(ApiKey.METADATA, version)())
     return reply(
         throttle_time=datetime.timedelta(0),
         brokers=[reply.brokers(node_id=1, host="localhost", port=9092)],
@@ -33,7 +32,7 @@ def metadata_answer(version):
 def test_one_answer_is_built_in_every_version():
     for version in range(14):
         answer = metadata_answer(version)
-        assert type(answer) is codec.response_type(METADATA, version)
+        assert type(answer) is codec.response_type(ApiKey.METADATA, version)
         (topic,) = answer.topics
         (partition,) = topic.partitions
         assert (topic.name, partition.leader_id) == ("orders", 1)
@@ -72,7 +71,7 @@ def test_a_request_that_was_read_is_answered_in_its_version():
 
 
 def test_parts_a_version_lacks_build_nothing_however_deep():
-    reply = reply_to(request(METADATA, 1)())
+    reply = reply_to(request(ApiKey.METADATA, 1)())
     assert reply.not_there is ABSENT
     assert reply.not_there.nor_this(name="x") is None
     assert reply.topics.not_there(name="x") is None
@@ -85,4 +84,4 @@ def test_lists_become_the_tuples_that_kio_has():
 
 def test_a_version_that_does_not_exist_cannot_be_built():
     with pytest.raises(ProtocolError, match="Metadata has no version 99"):
-        request(METADATA, 99)
+        request(ApiKey.METADATA, 99)

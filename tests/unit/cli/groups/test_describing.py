@@ -9,18 +9,16 @@ import pytest
 
 from kcli.client.admin import Admin
 from kcli.client.config import AdminConfig
-from kcli.client.coordinators import FIND_COORDINATOR
 from kcli.client.group_protocol import write_assignment
-from kcli.client.groups import DESCRIBE_GROUPS, OFFSET_FETCH
-from kcli.client.offsets import LIST_OFFSETS
 from kcli.groups.describing import print_description
 from kcli.groups.gathering import described, readings
 from kcli.options import Refused
 from kserver.errors import ErrorCode
 from kserver.model import TopicPartition
+from kserver.wire.api_key import ApiKey
 from kserver.wire.versions import reply_to
 from tests.support.loop import SimLoop, simulate
-from tests.support.scripted_broker import METADATA, ScriptedBroker, ends, metadata
+from tests.support.scripted_broker import ScriptedBroker, ends, metadata
 
 T = [TopicPartition("t", n) for n in range(3)]
 GONE = TopicPartition("gone", 0)
@@ -35,11 +33,13 @@ def run(scenario, *, members=(), committed=(), state="Stable", protocol="consume
         broker = ScriptedBroker(loop, "broker-0", id=0)
         topic = ("t", ErrorCode.none, (0, 1), (0, 1), (-1, 1))
         gone = ("gone", ErrorCode.unknown_topic_or_partition)
-        broker.on(METADATA, metadata(broker, topics=[topic, gone]))
-        broker.on(FIND_COORDINATOR, _coordinator(broker), (0, 3))
-        broker.on(DESCRIBE_GROUPS, lambda request: _groups(request, members, state, protocol))
-        broker.on(OFFSET_FETCH, lambda request: _offsets(request, dict(committed)), (1, 7))
-        broker.on(LIST_OFFSETS, ends(lambda topic, partition: END))
+        broker.on(ApiKey.METADATA, metadata(broker, topics=[topic, gone]))
+        broker.on(ApiKey.FIND_COORDINATOR, _coordinator(broker), (0, 3))
+        broker.on(
+            ApiKey.DESCRIBE_GROUPS, lambda request: _groups(request, members, state, protocol)
+        )
+        broker.on(ApiKey.OFFSET_FETCH, lambda request: _offsets(request, dict(committed)), (1, 7))
+        broker.on(ApiKey.LIST_OFFSETS, ends(lambda topic, partition: END))
         await broker.start()
         config = AdminConfig.of({"bootstrap.servers": broker.address})
         async with Admin(config, random=Random(1)) as admin:
@@ -96,8 +96,8 @@ def test_what_was_committed_is_asked_before_where_partitions_end():
     async def scenario(admin, broker):
         await _of_group(admin)
         asked = [request.__api_key__ for request in broker.requests]
-        assert asked.index(OFFSET_FETCH) < asked.index(LIST_OFFSETS)
-        assert OFFSET_FETCH not in asked[asked.index(LIST_OFFSETS) :]
+        assert asked.index(ApiKey.OFFSET_FETCH) < asked.index(ApiKey.LIST_OFFSETS)
+        assert ApiKey.OFFSET_FETCH not in asked[asked.index(ApiKey.LIST_OFFSETS) :]
 
     run(scenario, committed={T[0]: 4})
 

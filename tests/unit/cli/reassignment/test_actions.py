@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from kcli.client.configs import INCREMENTAL_ALTER_CONFIGS
-from kcli.client.log_dirs import ALTER_REPLICA_LOG_DIRS
-from kcli.client.reassignments import ALTER_PARTITION_REASSIGNMENTS, LIST_PARTITION_REASSIGNMENTS
 from kcli.options import Refused
 from kcli.reassignment import actions
 from kcli.reassignment.plans import plan_of
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import TopicPartition
+from kserver.wire.api_key import ApiKey
 from kserver.wire.versions import reply_to
 from tests.support.administering import run
-from tests.support.scripted_broker import METADATA, metadata
+from tests.support.scripted_broker import metadata
 
 FOO_0 = TopicPartition("foo", 0)
 PLAN = plan_of(
@@ -57,15 +55,15 @@ def execute(codes, *, refused=ErrorCode.none):
     """How often the broker was asked to move the replica, while --execute ran."""
 
     async def scenario(admin, broker):
-        broker.on(METADATA, metadata(broker, topics=[("foo", ErrorCode.none, (0, 1))]))
-        broker.on(LIST_PARTITION_REASSIGNMENTS, none_moves)
-        broker.on(ALTER_PARTITION_REASSIGNMENTS, altered(refused))
-        broker.on(ALTER_REPLICA_LOG_DIRS, directories(codes))
+        broker.on(ApiKey.METADATA, metadata(broker, topics=[("foo", ErrorCode.none, (0, 1))]))
+        broker.on(ApiKey.LIST_PARTITION_REASSIGNMENTS, none_moves)
+        broker.on(ApiKey.ALTER_PARTITION_REASSIGNMENTS, altered(refused))
+        broker.on(ApiKey.ALTER_REPLICA_LOG_DIRS, directories(codes))
         broker.on(35, lambda request: reply_to(request)(results=[]))
         try:
             await actions.execute(admin, PLAN, LIMITS, dry_run=False)
         finally:
-            scenario.asked = len(broker.asked(ALTER_REPLICA_LOG_DIRS))
+            scenario.asked = len(broker.asked(ApiKey.ALTER_REPLICA_LOG_DIRS))
 
     run(scenario)
     return scenario.asked
@@ -104,12 +102,12 @@ def test_a_cancel_that_is_refused_for_some_partitions_names_them_and_keeps_the_t
     plan = plan_of({"partitions": entries}, "plan.json")
 
     async def scenario(admin, broker):
-        broker.on(LIST_PARTITION_REASSIGNMENTS, both_move)
-        broker.on(ALTER_PARTITION_REASSIGNMENTS, cancelled)
+        broker.on(ApiKey.LIST_PARTITION_REASSIGNMENTS, both_move)
+        broker.on(ApiKey.ALTER_PARTITION_REASSIGNMENTS, cancelled)
         try:
             await actions.cancel(admin, plan, 2.0, preserve_throttles=False, dry_run=False)
         finally:
-            assert not broker.asked(INCREMENTAL_ALTER_CONFIGS)
+            assert not broker.asked(ApiKey.INCREMENTAL_ALTER_CONFIGS)
 
     with pytest.raises(actions.Plainly) as caught:
         run(scenario)

@@ -6,13 +6,12 @@ from random import Random
 
 from kcli.client.admin import Admin, ResourceType
 from kcli.client.config import AdminConfig
-from kcli.client.configs import DESCRIBE_CONFIGS
-from kcli.client.groups import LIST_GROUPS
 from kcli.shell.cluster_names import cluster, groups, topic_keys
 from kserver.errors import ErrorCode
+from kserver.wire.api_key import ApiKey
 from kserver.wire.versions import reply_to
 from tests.support.loop import SimLoop, simulate
-from tests.support.scripted_broker import METADATA, ScriptedBroker, metadata
+from tests.support.scripted_broker import ScriptedBroker, metadata
 
 HOSTILE = ("$(reboot)", "a;b", "a\nb", "a b", "`a`", "\x1b[2J", "a'b", "ä", "")
 
@@ -21,7 +20,7 @@ def names_of(question, topics=(), keys=(), groups=()):
     async def main(loop: SimLoop):
         broker = ScriptedBroker(loop, "broker", id=7)
         told = [(name, ErrorCode.none, (7, 0), (7, 0)) for name in topics]
-        broker.on(METADATA, metadata(broker, topics=told))
+        broker.on(ApiKey.METADATA, metadata(broker, topics=told))
 
         def configs(request):
             reply = reply_to(request)
@@ -43,8 +42,8 @@ def names_of(question, topics=(), keys=(), groups=()):
             reply = reply_to(request)
             return reply(groups=[reply.groups(group_id=g, group_state="Empty") for g in groups])
 
-        broker.on(DESCRIBE_CONFIGS, configs)
-        broker.on(LIST_GROUPS, listing)
+        broker.on(ApiKey.DESCRIBE_CONFIGS, configs)
+        broker.on(ApiKey.LIST_GROUPS, listing)
         await broker.start()
         config = AdminConfig.of({"bootstrap.servers": broker.address})
         async with Admin(config, random=Random(1)) as admin:

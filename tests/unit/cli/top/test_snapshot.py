@@ -9,17 +9,14 @@ import asyncio
 
 import pytest
 
-from kcli.client.groups import LIST_GROUPS, OFFSET_FETCH
-from kcli.client.log_dirs import DESCRIBE_LOG_DIRS
-from kcli.client.offsets import LIST_OFFSETS
-from kcli.client.quorum import DESCRIBE_QUORUM
 from kcli.reach import ANSWER_S
 from kcli.top.snapshot import SeenGroup, Wanted, take
 from kserver.errors import ErrorCode
 from kserver.model import TopicPartition
+from kserver.wire.api_key import ApiKey
 from kserver.wire.versions import reply_to
 from tests.support.administering import run
-from tests.support.scripted_broker import METADATA, ends, metadata
+from tests.support.scripted_broker import ends, metadata
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 TOPICS = [("t", ErrorCode.none, (0, 1), (1, 1)), ("u", ErrorCode.none, (1, 1))]
@@ -99,12 +96,12 @@ def looked(arrange, wanted=EVERYTHING, **how):
 
     async def scenario(admin, *brokers):
         for broker in brokers:
-            broker.on(METADATA, metadata(*brokers, controller=1, topics=TOPICS))
-            broker.on(LIST_OFFSETS, ends(lambda topic, partition: ENDS[topic, partition]))
-            broker.on(DESCRIBE_LOG_DIRS, sizes)
-            broker.on(LIST_GROUPS, listing())
-            broker.on(OFFSET_FETCH, committed)
-        brokers[0].on(LIST_GROUPS, listing(("g", "consumer"), ("workers", "connect")))
+            broker.on(ApiKey.METADATA, metadata(*brokers, controller=1, topics=TOPICS))
+            broker.on(ApiKey.LIST_OFFSETS, ends(lambda topic, partition: ENDS[topic, partition]))
+            broker.on(ApiKey.DESCRIBE_LOG_DIRS, sizes)
+            broker.on(ApiKey.LIST_GROUPS, listing())
+            broker.on(ApiKey.OFFSET_FETCH, committed)
+        brokers[0].on(ApiKey.LIST_GROUPS, listing(("g", "consumer"), ("workers", "connect")))
         arrange(*brokers)
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -145,11 +142,11 @@ def test_only_what_is_wanted_is_asked_for():
     assert seen.topics.keys() == {"u"}
     assert seen.answers[0].sizes.values == {U0: 72}
     assert seen.answers[0].groups.values == {"g": SeenGroup("Stable", {U0: 3})}
-    assert LIST_OFFSETS not in asked[0]
+    assert ApiKey.LIST_OFFSETS not in asked[0]
     no_group = Wanted(lambda topic: True, lambda group: group == "other", False)
     seen, _, asked, _ = looked(nothing, no_group)
     assert seen.groups == {}
-    assert OFFSET_FETCH not in asked[0] | asked[1]
+    assert ApiKey.OFFSET_FETCH not in asked[0] | asked[1]
     nobody_reads = Wanted(lambda topic: topic == "none", lambda group: True, True)
     seen, *_ = looked(nothing, nobody_reads)
     assert seen.groups == {}
@@ -159,7 +156,7 @@ def test_only_what_is_wanted_is_asked_for():
     "handler", [refusing(ErrorCode.cluster_authorization_failed), lambda r: reply_to(r)(results=[])]
 )
 def test_a_refusal_is_told_and_the_rest_is_known(handler):
-    seen, *_ = looked(lambda one, other: other.on(DESCRIBE_LOG_DIRS, handler))
+    seen, *_ = looked(lambda one, other: other.on(ApiKey.DESCRIBE_LOG_DIRS, handler))
     (what,) = seen.refused
     assert what == "sizes of replicas of broker 1"
     assert seen.answers[1].sizes is None
@@ -170,7 +167,7 @@ def test_a_refusal_is_told_and_the_rest_is_known(handler):
 
 def test_what_a_coordinator_that_loads_does_not_tell_is_no_refusal():
     loading = refusing(ErrorCode.coordinator_load_in_progress)
-    seen, *_ = looked(lambda one, other: one.on(LIST_GROUPS, loading))
+    seen, *_ = looked(lambda one, other: one.on(ApiKey.LIST_GROUPS, loading))
     assert seen.refused == {}
     assert not seen.has_all_groups
     assert not seen.answers[0].is_silent
@@ -178,14 +175,14 @@ def test_what_a_coordinator_that_loads_does_not_tell_is_no_refusal():
 
 def test_a_group_whose_offsets_are_not_for_us_is_there():
     secret = listing(("g", "consumer"), ("secret", "consumer"))
-    seen, *_ = looked(lambda one, other: one.on(LIST_GROUPS, secret))
+    seen, *_ = looked(lambda one, other: one.on(ApiKey.LIST_GROUPS, secret))
     assert seen.groups["secret"].values == SeenGroup("Stable", None)
     assert seen.groups["g"].values.committed == {T0: 3, U0: 3}
 
 
 def test_a_broker_that_falls_silent_costs_a_look_one_wait():
     def fall_silent(one, other):
-        for api in (LIST_OFFSETS, DESCRIBE_LOG_DIRS, LIST_GROUPS):
+        for api in (ApiKey.LIST_OFFSETS, ApiKey.DESCRIBE_LOG_DIRS, ApiKey.LIST_GROUPS):
             other.on(api, silent)
 
     seen, took_s, *_ = looked(fall_silent)
@@ -230,7 +227,7 @@ def quorum(leader_id, code=ErrorCode.none):
 def test_in_kraft_the_controller_is_the_leader_of_the_quorum(handler, controller):
     def in_kraft(*brokers):
         for broker in brokers:
-            broker.on(DESCRIBE_QUORUM, handler)
+            broker.on(ApiKey.DESCRIBE_QUORUM, handler)
 
     seen, *_ = looked(in_kraft)
     assert seen.controller == controller
