@@ -13,7 +13,7 @@ from kcli.output import complain
 
 LOOK_AGAIN_S = 0.05
 PATIENCE_S = 10
-MOST_CONSOLES = 100
+MAX_CONSOLES = 100
 
 
 def start(
@@ -68,7 +68,7 @@ def _open(console: str) -> tuple[str, int]:
     """
     os.makedirs(os.path.dirname(console), exist_ok=True)
     stem, ending = os.path.splitext(console)
-    for number in range(1, MOST_CONSOLES + 1):
+    for number in range(1, MAX_CONSOLES + 1):
         path = console if number == 1 else f"{stem}-{number}{ending}"
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         try:
@@ -79,7 +79,7 @@ def _open(console: str) -> tuple[str, int]:
         os.ftruncate(file, 0)
         return path, file
     raise Refused(
-        f"{MOST_CONSOLES} servers write to files like {console} already: set LOG_DIR to another"
+        f"{MAX_CONSOLES} servers write to files like {console} already: set LOG_DIR to another"
         " directory"
     )
 

@@ -43,7 +43,7 @@ BEFORE_LAST_BREAK = rf"(?!(?<=\r)\n)(?=(?:\r\n|[\n\r\x85\u2028\u2029])?{END})"
 _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "a": "\a", "e": "\x1b"}
 _HIGHEST_ASCII = 0x7F
 _HIGHEST_BYTE = 0xFF
-_MOST_REPETITIONS = (1 << 31) - 1
+_MAX_REPETITIONS = (1 << 31) - 1
 _IS_ASCII_ONLY = "a class in a pattern over bytes must have ASCII characters only"
 
 
@@ -223,7 +223,7 @@ class _Translation:
         if numbers is None:
             self._invalid(f"{{{text}}} is not a repetition, such as {{1}}, {{1,}} or {{1,2}}")
         counts = [int(number) for number in (numbers[1], numbers[3]) if number]
-        if max(counts) > _MOST_REPETITIONS or counts != sorted(counts):
+        if max(counts) > _MAX_REPETITIONS or counts != sorted(counts):
             self._invalid(f"{{{text}}} is out of range")
         return f"{{{text}}}"
 

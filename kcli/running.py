@@ -40,9 +40,9 @@ CLUSTER = "the cluster"
 """The name of what most commands wait for."""
 COLLECT_EVERY = 100_000
 NOTICE_AFTER_S, NOTICE_EVERY_S = 1.5, 0.5
-MOST_STEPS = 20
+MAX_STEPS = 20
 """Maximum number of steps printed before a question; --dry-run prints all."""
-MOST_TYPED_BYTES = 4096
+MAX_TYPED_BYTES = 4096
 
 _asking = False
 """Whether a question is on the terminal, which notices must not replace."""
@@ -165,10 +165,10 @@ async def confirm(given: SimpleNamespace, *steps: str) -> None:
     global _asking
     if given.yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return
-    for step in steps[:MOST_STEPS]:
+    for step in steps[:MAX_STEPS]:
         complain(f"This will {step}.")
-    if len(steps) > MOST_STEPS:
-        complain(f"And {len(steps) - MOST_STEPS:,} more; --dry-run lists them all.")
+    if len(steps) > MAX_STEPS:
+        complain(f"And {len(steps) - MAX_STEPS:,} more; --dry-run lists them all.")
     # The loop waits for the line, so that Ctrl-C and --timeout end the wait.
     loop = asyncio.get_running_loop()
     typed = asyncio.Event()
@@ -180,7 +180,7 @@ async def confirm(given: SimpleNamespace, *steps: str) -> None:
         sys.stderr.flush()
         loop.add_reader(terminal, typed.set)
         await typed.wait()
-        line = os.read(terminal, MOST_TYPED_BYTES)
+        line = os.read(terminal, MAX_TYPED_BYTES)
     finally:
         loop.remove_reader(terminal)
         _asking = False

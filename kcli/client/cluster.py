@@ -39,9 +39,9 @@ Address: TypeAlias = tuple[str, int]
 
 # Decoded, a response takes some ten times its size; librdkafka's receive.message.max.bytes is the
 # same.
-MOST_ANSWER_BYTES = 100_000_000
+MAX_RESPONSE_BYTES = 100_000_000
 # Seconds for which all brokers may report a lower leader epoch than one of them did.
-MOST_LAG = 10.0
+MAX_LAG_S = 10.0
 
 _SERVER = re.compile(r"(?:[0-9a-zA-Z%._-]*://)?\[?([0-9a-zA-Z%._:-]*)\]?:([0-9]+)")
 _logger = logging.getLogger(__name__)
@@ -143,7 +143,7 @@ class Cluster:
         config: ClientConfig,
         *,
         random: Random | None = None,
-        max_answer_bytes: int = MOST_ANSWER_BYTES,
+        max_answer_bytes: int = MAX_RESPONSE_BYTES,
     ) -> None:
         if config.security_protocol.upper() != "PLAINTEXT":
             raise ConfigError(
@@ -235,11 +235,11 @@ class Cluster:
         config = self._config
         return self._backoff(tries, config.retry_backoff_ms, config.retry_backoff_max_ms)
 
-    def _backoff(self, tries: int, first_ms: int, most_ms: int) -> float:
+    def _backoff(self, tries: int, first_ms: int, max_ms: int) -> float:
         """Return seconds, doubling, with a random fifth either way so that clients do not
         synchronize.
         """
-        longest = min(most_ms, first_ms * 2.0 ** min(tries - 1, 32))
+        longest = min(max_ms, first_ms * 2.0 ** min(tries - 1, 32))
         return longest * self._random.uniform(0.8, 1.2) / 1000
 
     # Connections
@@ -435,7 +435,7 @@ class Cluster:
     def _newer(self, now: TopicMetadata, before: TopicMetadata | None, peer: Peer) -> TopicMetadata:
         """Return the metadata with the higher leader epoch for each partition: a lagging broker
         must not lead back to an old leader, however long it is partitioned from the others. If all
-        of them report less for MOST_LAG seconds, the higher epoch was wrong.
+        of them report less for MAX_LAG_S, the higher epoch was wrong.
         """
         if before is None or before.id != now.id:
             return now
@@ -455,7 +455,7 @@ class Cluster:
         lag = self._lagging.setdefault(now.name, _Lag(time))
         lag.brokers.add((peer.host, peer.port))
         all_lag = all((node.host, node.port) in lag.brokers for node in self.nodes.values())
-        if time - lag.since_s < MOST_LAG or not all_lag:
+        if time - lag.since_s < MAX_LAG_S or not all_lag:
             return newest
         del self._lagging[now.name]
         return now

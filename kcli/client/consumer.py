@@ -95,7 +95,7 @@ class Consumer:
     ) -> None:
         config = ConsumerConfig.taken(config)
         self._random = random or Random()
-        self.cluster = Cluster(config, random=self._random, max_answer_bytes=_most_bytes(config))
+        self.cluster = Cluster(config, random=self._random, max_answer_bytes=_max_bytes(config))
         self._config = config
 
         def deserializer(key: str, name: str | None) -> Deserializer:
@@ -568,7 +568,7 @@ def _records(batches: Iterable[FetchedBatch]) -> list[ConsumerRecord]:
 _LARGEST_BATCH_BYTES = 1 << 27
 
 
-def _most_bytes(config: ConsumerConfig) -> int:
+def _max_bytes(config: ConsumerConfig) -> int:
     return min(config.fetch_max_bytes + _LARGEST_BATCH_BYTES, 2**31 - 1)
 
 

@@ -23,7 +23,7 @@ DEBUGGING_CONSUMER = -2
 # Before, only the leader responds (KIP-392).
 FIRST_OF_REPLICAS = 11
 FIRST_WITH_REPLICA_STATE = 15
-MOST_BYTES = 50 << 20
+MAX_BYTES = 50 << 20
 """Maximum size of one response, except for a single larger batch."""
 
 
@@ -84,7 +84,7 @@ async def fetch_replicas(
             **who,
             max_wait=datetime.timedelta(milliseconds=max_wait_ms),
             min_bytes=1,
-            max_bytes=MOST_BYTES,
+            max_bytes=MAX_BYTES,
             isolation_level=0,
             session_id=0,
             session_epoch=-1,

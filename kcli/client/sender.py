@@ -34,7 +34,7 @@ from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.model import BrokerId, Offset
 
 # Reasons of refused records to report: with a timestamp in it, each record's reason differs.
-MOST_REASONS = 3
+MAX_REASONS = 3
 
 _logger = logging.getLogger(__name__)
 
@@ -486,5 +486,5 @@ def _refusal(produced: Produced) -> KafkaError:
     """
     message = produced.message
     reasons = {why: None for _, why in produced.bad_records if why and why not in message}
-    shown = [*islice(reasons, MOST_REASONS), *(["..."] if len(reasons) > MOST_REASONS else [])]
+    shown = [*islice(reasons, MAX_REASONS), *(["..."] if len(reasons) > MAX_REASONS else [])]
     return KafkaError(produced.error, ": ".join(filter(None, (message, "; ".join(shown)))))

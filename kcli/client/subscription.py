@@ -81,13 +81,13 @@ class Assigned:
         self.completed_fetches.append(completed)
         self.fetch_offset = completed.end
 
-    def is_fetchable(self, now: float, most_completed_fetches: int) -> bool:
+    def is_fetchable(self, now: float, max_completed_fetches: int) -> bool:
         return (
             self.position is not None
             and not self.paused
             and not self.unchecked
             and self.error is None
-            and len(self.completed_fetches) < most_completed_fetches
+            and len(self.completed_fetches) < max_completed_fetches
             and self.not_before <= now
         )
 

@@ -16,7 +16,7 @@ from kcli.output import complain
 
 DEFAULT_BROKERS = 3
 DEFAULT_PORT = 9092
-MOST_BROKERS = 100
+MAX_BROKERS = 100
 LAST_PORT = 65535
 
 MANUAL = Manual(
@@ -97,8 +97,8 @@ def cluster_start(given: SimpleNamespace) -> int:
     """
     count = DEFAULT_BROKERS if given.brokers is None else given.brokers
     port = DEFAULT_PORT if given.port is None else given.port
-    if not 1 <= count <= MOST_BROKERS:
-        refuse(f"--brokers {count} is out of range: choose a number from 1 to {MOST_BROKERS}")
+    if not 1 <= count <= MAX_BROKERS:
+        refuse(f"--brokers {count} is out of range: choose a number from 1 to {MAX_BROKERS}")
     if not 0 <= port <= LAST_PORT:
         refuse(f"--port {port} is not a port: choose a number from 0 (a free port) to {LAST_PORT}")
     for pair in given.override:

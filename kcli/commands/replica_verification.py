@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 CLIENT_ID = "replica-verification"
 FETCH_BYTES, MAX_WAIT_MS, REPORT_EVERY_MS = 1 << 20, 1000, 30_000
-LEAST_ROUND_S = 0.01
+MIN_ROUND_S = 0.01
 """Minimum time of a round, if --max-wait-ms is lower."""
 ANSWER_MS = 30_000
 """Time for a response, in addition to its wait for records."""
@@ -207,7 +207,7 @@ class _Verification:
         self._comparison = ReplicaComparison(offsets)
         every_ms = given.report_interval_ms
         self._report_every_s = (REPORT_EVERY_MS if every_ms is None else every_ms) / 1000
-        self._least_round_s = max(self._fetches.max_wait_ms / 1000, LEAST_ROUND_S)
+        self._min_round_s = max(self._fetches.max_wait_ms / 1000, MIN_ROUND_S)
 
     async def run(self) -> int:
         """Run until offsets differ, or until it is cancelled."""
@@ -236,7 +236,7 @@ class _Verification:
                 )
             if before == self._comparison.offsets:
                 # If a replica is behind or unreachable, the others respond at once in each round.
-                await asyncio.sleep(self._least_round_s - (loop.time() - began_s))
+                await asyncio.sleep(self._min_round_s - (loop.time() - began_s))
 
     async def _fetch(self) -> dict[TopicPartition, dict[BrokerId, Replica]]:
         offsets = self._comparison.offsets

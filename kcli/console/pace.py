@@ -14,14 +14,14 @@ class RecordPace:
 
     def __init__(self, per_second: float, now: float) -> None:
         self._per_second = per_second
-        self._most = max(1.0, per_second * BURST_S)
+        self._max_credit = max(1.0, per_second * BURST_S)
         self._credit = 1.0
         self._at = now
 
     def take(self, most: int, now: float) -> int:
         """Return how many of `most` records may be sent now."""
         earned = (now - self._at) * self._per_second
-        self._credit = min(self._most, self._credit + earned)
+        self._credit = min(self._max_credit, self._credit + earned)
         self._at = now
         taken = min(most, int(self._credit))
         self._credit -= taken

@@ -17,7 +17,7 @@ from kserver.errors import KafkaError
 from kserver.model import BrokerId, TopicPartition
 
 ERROR, WARNING = "error", "warning"
-LEAST_FREE = 0.1
+MIN_FREE_SHARE = 0.1
 """Of a file system."""
 CLOCK_MS = 60_000
 """Maximum time by which a record may be ahead of this machine's clock."""
@@ -167,7 +167,7 @@ def disks(seen: Snapshot) -> Iterator[Finding]:
                 )
             elif directory.total_bytes and directory.usable_bytes is not None:
                 free = directory.usable_bytes / directory.total_bytes
-                if free < LEAST_FREE:
+                if free < MIN_FREE_SHARE:
                     yield Finding(
                         WARNING,
                         where,

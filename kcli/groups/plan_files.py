@@ -24,8 +24,8 @@ MAX_PARTITION = 0x7FFFFFFF
 MAX_OFFSET = 0x7FFFFFFFFFFFFFFF
 
 # Kafka's writer quotes texts that are longer or have a character that sorts before this one.
-_LONGEST_BARE = 24
-_LEAST_BARE = "-"
+_MAX_BARE_LENGTH = 24
+_MIN_BARE_CHARACTER = "-"
 
 
 def csv_lines(
@@ -83,6 +83,8 @@ def _rows(lines: Iterable[str]) -> Iterator[tuple[int, str, list[str]]]:
 
 
 def _quoted(text: str) -> str:
-    if len(text) <= _LONGEST_BARE and all(character >= _LEAST_BARE for character in text):
+    if len(text) <= _MAX_BARE_LENGTH and all(
+        character >= _MIN_BARE_CHARACTER for character in text
+    ):
         return text
     return '"' + text.replace('"', '""') + '"'

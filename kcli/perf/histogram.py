@@ -23,14 +23,14 @@ BUCKETS = (_LIMIT_BITS - _EXACT_BITS + 2) * _HALF
 
 
 class LatencyHistogram:
-    __slots__ = ("_buckets", "count", "least_us", "most_us", "total_us")
+    __slots__ = ("_buckets", "count", "max_us", "min_us", "total_us")
 
     def __init__(self) -> None:
         self._buckets = [0] * BUCKETS
         self.count = 0
         self.total_us = 0
-        self.least_us = 0
-        self.most_us = 0
+        self.min_us = 0
+        self.max_us = 0
 
     def add(self, duration_us: int, times: int = 1) -> None:
         """Count a duration `times` times; negative ones count as 0."""
@@ -38,10 +38,10 @@ class LatencyHistogram:
             duration_us = 0
         self._buckets[_bucket(duration_us)] += times
         self.total_us += duration_us * times
-        if duration_us > self.most_us:
-            self.most_us = duration_us
-        if duration_us < self.least_us or not self.count:
-            self.least_us = duration_us
+        if duration_us > self.max_us:
+            self.max_us = duration_us
+        if duration_us < self.min_us or not self.count:
+            self.min_us = duration_us
         self.count += times
 
     @property
@@ -58,7 +58,7 @@ class LatencyHistogram:
         index = min(int(fraction * self.count), self.count - 1)
         for bucket, below in enumerate(accumulate(self._buckets)):
             if below > index:
-                return min(max(_middle(bucket), self.least_us), self.most_us)
+                return min(max(_middle(bucket), self.min_us), self.max_us)
         raise AssertionError("the buckets hold what was counted")
 
 

@@ -35,7 +35,7 @@ class Tally:
             ratio(latencies.count, elapsed_s),
             ratio(self.bytes / MEBIBYTE, elapsed_s),
             latencies.mean_us / 1000,
-            latencies.most_us / unit,
+            latencies.max_us / unit,
             p50,
             p95,
             p99,

@@ -24,9 +24,9 @@ from kserver.log import checkpoint
 from kserver.log.producer_state import ProducerStateEntry, ProducerStateManager
 from kserver.wire.batch import LOG_OVERHEAD, Record, RecordBatch
 
-LEAST_HEADER = 17
+MIN_HEADER_BYTES = 17
 """Bytes up to and with the magic byte: fewer cannot be a batch."""
-LEAST_SIZE = 14
+MIN_RECORD_BYTES = 14
 """Minimum of the length field in any format version."""
 UNLIMITED = 0x7FFFFFFF
 NEVER = 1 << 62
@@ -192,12 +192,12 @@ def log_entries(
 def batches(data: memoryview, path: str, position: int = 0) -> Iterator[tuple[int, AnyBatch]]:
     """Yield the complete batches of any format version, each with its position."""
     end = len(data)
-    while position < end - LEAST_HEADER:
+    while position < end - MIN_HEADER_BYTES:
         length = int.from_bytes(data[position + 8 : position + LOG_OVERHEAD], signed=True)
-        if length < LEAST_SIZE:
+        if length < MIN_RECORD_BYTES:
             raise ProtocolError(
-                f"Found record size {length} smaller than minimum record overhead ({LEAST_SIZE}) "
-                f"in file {path}."
+                f"Found record size {length} smaller than minimum record overhead "
+                f"({MIN_RECORD_BYTES}) in file {path}."
             )
         if position > end - LOG_OVERHEAD - length:
             return

@@ -32,7 +32,7 @@ _PAST_END = b"\0" * 16
 """Appended to the bytes, so that a varint may begin at the last byte; such overruns are detected
 later.
 """
-_MOST_VARINT_BYTES = 10
+_MAX_VARINT_BYTES = 10
 
 
 class ColumnBatch(NamedTuple):
@@ -269,7 +269,7 @@ def record_starts(data: bytes, sizes: list[int], counts: list[int]) -> list[int]
 def _after_long(data: bytes, at: int) -> int:
     """Return the end of a record whose length takes more bytes."""
     value = shift = 0
-    for _ in range(_MOST_VARINT_BYTES):
+    for _ in range(_MAX_VARINT_BYTES):
         byte = data[at]
         value |= (byte & 0x7F) << shift
         at += 1

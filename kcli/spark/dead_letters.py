@@ -29,7 +29,7 @@ CUT = VALUE_LENGTH, KEY_LENGTH, HEADERS_COUNT = (
     f"{PREFIX}headers.count",
 )
 """Headers of a letter that does not have the whole record."""
-MOST_REASON = 500
+MAX_REASON_LENGTH = 500
 """Maximum length in characters."""
 
 
@@ -44,7 +44,7 @@ def marked_sql(
 ) -> str:
     """Return the headers of a dead letter of a record that was read; arguments are expressions."""
     told = {
-        REASON: f"substring({reason}, 1, {MOST_REASON})",
+        REASON: f"substring({reason}, 1, {MAX_REASON_LENGTH})",
         TOPIC: topic,
         PARTITION: partition,
         OFFSET: offset,

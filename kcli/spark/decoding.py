@@ -53,7 +53,7 @@ TYPES: dict[str, pa.DataType] = {
 }
 """Every available column, with Spark's type in Arrow."""
 
-_MOST_MS = ((1 << 63) - 1) // 1000
+_MAX_MS = ((1 << 63) - 1) // 1000
 
 
 class AbortedRange(NamedTuple):
@@ -103,7 +103,7 @@ def arrow_batches(
     end: Offset,
     columns: Sequence[str],
     *,
-    most_bytes: int = ARROW_BYTES,
+    max_bytes: int = ARROW_BYTES,
 ) -> Iterator[pa.RecordBatch]:
     """Return the records from `start` on before `end`, with these columns of TYPES in this order.
 
@@ -117,11 +117,11 @@ def arrow_batches(
             continue
         parts.append(_part(batch))
         size += len(parts[-1].body)
-        if size >= most_bytes:
-            yield from _decoded(parts, size, partition, start, end, columns, most_bytes)
+        if size >= max_bytes:
+            yield from _decoded(parts, size, partition, start, end, columns, max_bytes)
             parts, size = [], 0
     if parts:
-        yield from _decoded(parts, size, partition, start, end, columns, most_bytes)
+        yield from _decoded(parts, size, partition, start, end, columns, max_bytes)
 
 
 def _part(of: RecordBatch) -> ColumnBatch:
@@ -147,7 +147,7 @@ def _decoded(
     start: Offset,
     end: Offset,
     columns: Sequence[str],
-    most_bytes: int,
+    max_bytes: int,
 ) -> Iterator[pa.RecordBatch]:
     wanted = ("key" in columns, "value" in columns, "headers" in columns)
     starts, offsets, times, keys, values, headers = decode(parts, *wanted)
@@ -184,8 +184,8 @@ def _decoded(
     at = first
     while at < last:
         # As many as fill one batch, and at least one; a rest of less than half is added to it.
-        full = starts[at] + most_bytes
-        if size - full < most_bytes // 2:
+        full = starts[at] + max_bytes
+        if size - full < max_bytes // 2:
             full = size
         stop = min(max(at + 1, bisect_left(starts, full)), last)
         yield whole.slice(at - first, stop - at)
@@ -208,7 +208,7 @@ def _timestamps(ms: Any, first: int, last: int) -> pa.Array:
     Arrow's own cast would load its compute functions, which takes longer than to read many rows.
     """
     times = np.frombuffer(ms, np.int64)[first:last]
-    if times.max() > _MOST_MS or times.min() < -_MOST_MS:
+    if times.max() > _MAX_MS or times.min() < -_MAX_MS:
         raise ProtocolError("a timestamp outside Spark's range of some 290,000 years")
     return _array(TYPES["timestamp"], last - first, [None, times * 1000])
 

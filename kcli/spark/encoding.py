@@ -29,7 +29,7 @@ from kserver.wire.batch import HEADER_SIZE, EncodedRecords
 Numbers = npt.NDArray[np.int64]
 Marks = npt.NDArray[np.bool_]
 
-MOST_RECORDS = 1 << 20
+MAX_RECORDS = 1 << 20
 """Maximum of a batch, so that an offset's delta takes three bytes at most."""
 _SEED, _MULTIPLIER = 0x9747B28C, 0x5BD1E995
 
@@ -95,7 +95,7 @@ def _cut(sizes: Numbers, partitions: Numbers, room: int) -> Numbers:
             starts.append(at)
             used = int(ends[at - 1]) if at else 0
             fits = int(np.searchsorted(ends, used + room, side="right"))
-            at = min(max(fits, at + 1), at + MOST_RECORDS, border)
+            at = min(max(fits, at + 1), at + MAX_RECORDS, border)
     return np.array(starts, np.int64)
 
 

@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from kserver.errors import ConfigError
 
-MOST_REASON = 300
+MAX_REASON_LENGTH = 300
 """Characters of a reason."""
-FEWEST_AT_ONCE, ONE_BY_ONE = 128, 256
+MIN_AT_ONCE, ONE_BY_ONE = 128, 256
 """Decoding many values at once takes as long as 50 one by one. If few are accepted at once,
 ONE_BY_ONE are decoded singly before it is tried again.
 """
@@ -37,7 +37,7 @@ class Misfit(Exception):
     def __str__(self) -> str:
         where = "".join(self.path).lstrip(".")
         told = f"{where}: {self.why}" if where else self.why
-        return told if len(told) <= MOST_REASON else f"{told[:MOST_REASON]}..."
+        return told if len(told) <= MAX_REASON_LENGTH else f"{told[:MAX_REASON_LENGTH]}..."
 
     def within(self, step: str) -> Misfit:
         return Misfit(self.why, step, *self.path)
@@ -79,13 +79,13 @@ def decode(
         if at_once is not None and (data := at_once(part)) is not None:
             found.append(Decoded(data, pa.nulls(len(data), pa.string())))
             size *= 4
-        elif at_once is not None and size // 4 >= FEWEST_AT_ONCE:
+        elif at_once is not None and size // 4 >= MIN_AT_ONCE:
             size //= 4
             continue
         else:
             part = values[at : at + ONE_BY_ONE]
             found.append(decode_each(part.to_pylist(), kind, parse, fit))
-            size = FEWEST_AT_ONCE
+            size = MIN_AT_ONCE
         at += len(part)
     if len(found) == 1:
         return found[0]

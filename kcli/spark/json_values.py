@@ -58,7 +58,7 @@ from kcli.spark.fitting import (
     sound,
 )
 
-_MOST_BYTES = 1 << 30
+_MAX_BYTES = 1 << 30
 """Maximum bytes for Arrow's reader at once."""
 _NOT_FINITE = {"NaN", "Infinity", "-Infinity", "+INF", "INF", "-INF", "+Infinity"}
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -115,7 +115,7 @@ def _read_as(kind: pa.DataType) -> pa.DataType | None:
 
 def _at_once(values: pa.Array, read_as: pa.DataType, kind: pa.DataType) -> pa.Array | None:
     """Decode all values with Arrow; return None if any is invalid as far as Arrow can tell."""
-    if not 0 < values.nbytes <= _MOST_BYTES:
+    if not 0 < values.nbytes <= _MAX_BYTES:
         return None
     try:
         texts = pc.fill_null(values.cast(pa.string()), "null")

@@ -19,7 +19,7 @@ from kcli.spark.dead_letters import (
     ATTEMPTS,
     HEADERS_COUNT,
     KEY_LENGTH,
-    MOST_REASON,
+    MAX_REASON_LENGTH,
     PARTITION,
     PREFIX,
     REASON,
@@ -40,16 +40,16 @@ class Letter(NamedTuple):
     headers: tuple[Header, ...]
 
 
-def letter_of(row: NewRow, reason: str, most_bytes: int) -> Letter:
-    """Return the letter of a row, within `most_bytes` if its own headers leave room."""
-    told: list[Header] = [(REASON, reason[:MOST_REASON].encode())]
+def letter_of(row: NewRow, reason: str, max_bytes: int) -> Letter:
+    """Return the letter of a row, within `max_bytes` if its own headers leave room."""
+    told: list[Header] = [(REASON, reason[:MAX_REASON_LENGTH].encode())]
     if row.topic is not None:
         told.append((TOPIC, row.topic.encode()))
     if row.partition is not None:
         told.append((PARTITION, b"%d" % row.partition))
     key, value = row.key, row.value
     own = tuple(h for h in row.headers if h[0] == ATTEMPTS or not h[0].startswith(PREFIX))
-    room = most_bytes - _OVERHEAD - _size(told)
+    room = max_bytes - _OVERHEAD - _size(told)
     if value is not None and len(value) + len(key or b"") + _size(own) > room:
         told.append((VALUE_LENGTH, b"%d" % len(value)))
         value = value[: max(0, room - len(key or b"") - _size(own))]

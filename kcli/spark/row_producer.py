@@ -67,7 +67,7 @@ class TopicLimits:
     """
 
     partitions: int
-    most_bytes: int
+    max_bytes: int
     needs_key: bool = False
 
 
@@ -264,12 +264,12 @@ class RowProducer:
             if marks.any():
                 return ["a header's key is null"], marks
         columns = self._columns_of(rows)
-        marks = columns.sizes + HEADER_SIZE > limits.most_bytes
+        marks = columns.sizes + HEADER_SIZE > limits.max_bytes
         if marks.any():
             sizes = columns.sizes[marks] + HEADER_SIZE
             return [
                 f"the record is about {size} bytes, and the topic or max.request.size allows at"
-                f" most {limits.most_bytes}"
+                f" most {limits.max_bytes}"
                 for size in sizes.tolist()
             ], marks
         if "partition" in self._columns:
@@ -319,7 +319,7 @@ class RowProducer:
         of_rows = reasons if len(reasons) == rows.num_rows else reasons * rows.num_rows
         told = zip(rows_of(rows, self._columns, self._options.topic), of_rows, strict=True)
         for row, reason in told:
-            key, value, headers = letter_of(row, reason, limits.most_bytes)
+            key, value, headers = letter_of(row, reason, limits.max_bytes)
             time = None if row.timestamp is None or row.timestamp < 0 else row.timestamp
             while not producer.try_send(target, value, key, None, time, headers):
                 await producer.ready(target)

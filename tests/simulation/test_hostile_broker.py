@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from kcli.client.admin import Admin, NewPartitions, NewTopic, ResourceType
-from kcli.client.cluster import MOST_LAG
+from kcli.client.cluster import MAX_LAG_S
 from kcli.client.config import AdminConfig, ConsumerConfig, ProducerConfig
 from kcli.client.consumer import Consumer
 from kcli.client.errors import ClientError
@@ -128,7 +128,7 @@ async def meddled(loop: SimLoop) -> None:
         meddler.share = 0.0
         loop.network.reset("client", "middle")
         # And a leader epoch for a while longer, against all that say less.
-        await asyncio.sleep(MOST_LAG + 5)
+        await asyncio.sleep(MAX_LAG_S + 5)
         offset = await delivered(producer, broker, b"calm")
         await consumer.seek(T0, offset)
         assert [r.value for r in await consumer.poll(5000)] == [b"calm"]

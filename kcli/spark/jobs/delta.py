@@ -330,17 +330,21 @@ class _Stats:
 
     def __init__(self) -> None:
         self._rows = 0
-        self._least: dict[str, int] = {}
-        self._most: dict[str, int] = {}
+        self._min_values: dict[str, int] = {}
+        self._max_values: dict[str, int] = {}
 
     def add(self, rows: pa.RecordBatch) -> None:
         self._rows += rows.num_rows
         for name in MEASURED:
             if name in rows.schema.names:
                 found = pc.min_max(rows[name]).as_py()
-                self._least[name] = min(self._least.get(name, found["min"]), found["min"])
-                self._most[name] = max(self._most.get(name, found["max"]), found["max"])
+                self._min_values[name] = min(self._min_values.get(name, found["min"]), found["min"])
+                self._max_values[name] = max(self._max_values.get(name, found["max"]), found["max"])
 
     def text(self) -> str:
-        told = {"numRecords": self._rows, "minValues": self._least, "maxValues": self._most}
+        told = {
+            "numRecords": self._rows,
+            "minValues": self._min_values,
+            "maxValues": self._max_values,
+        }
         return json.dumps(told)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 ANSWER_S = 60
 LOOK_EVERY_S = 0.05
-MOST_BYTES = 100
+MAX_BYTES = 100
 """Maximum length of a line."""
 
 
@@ -50,9 +50,9 @@ def pacing_server(per_s: float, host: str) -> Iterator[Address]:
         timeout = None
 
         def handle(self) -> None:
-            if not hmac.compare_digest(self.rfile.readline(MOST_BYTES).strip(), secret.encode()):
+            if not hmac.compare_digest(self.rfile.readline(MAX_BYTES).strip(), secret.encode()):
                 return
-            while line := self.rfile.readline(MOST_BYTES):
+            while line := self.rfile.readline(MAX_BYTES):
                 self.wfile.write(b"%.9f\n" % take(int(line)))
 
     with _Server((host, 0), Asked) as server:
@@ -98,6 +98,6 @@ def _asking(address: Address) -> Iterator[Callable[[int], float]]:
         def ask(count: int) -> float:
             lines.write(b"%d\n" % count)
             lines.flush()
-            return float(lines.readline(MOST_BYTES))
+            return float(lines.readline(MAX_BYTES))
 
         yield ask

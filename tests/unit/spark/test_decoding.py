@@ -80,8 +80,8 @@ def plain(data: bytes, start: int = 0, end: int = FAR, aborted=(), check_crcs=Tr
 
 
 @given(fetches(), st.integers(1, 20_000))
-def test_all_columns_are_what_the_plain_decoder_reads(data, most_bytes):
-    assert decoded(data, most_bytes=most_bytes) == plain(data)
+def test_all_columns_are_what_the_plain_decoder_reads(data, max_bytes):
+    assert decoded(data, max_bytes=max_bytes) == plain(data)
 
 
 @given(fetches(), st.data())
@@ -134,7 +134,7 @@ def test_a_batch_of_many_records_is_cut_into_several():
     data = encode_batch([(0, None, b"x" * 100, ())] * 100)
     found = list(
         arrow_batches(
-            visible(batches(data), PARTITION), PARTITION, 0, FAR, ["value"], most_bytes=1000
+            visible(batches(data), PARTITION), PARTITION, 0, FAR, ["value"], max_bytes=1000
         )
     )
     assert sum(batch.num_rows for batch in found) == 100

@@ -48,7 +48,7 @@ def test_many_at_once_are_as_many_one_by_one(counted):
     values = [value for value, times in counted for _ in range(times)]
     assert at_once.count == len(values)
     assert at_once.mean_us == sum(values) / len(values)
-    assert (at_once.least_us, at_once.most_us) == (min(values), max(values))
+    assert (at_once.min_us, at_once.max_us) == (min(values), max(values))
     for fraction in FRACTIONS:
         true = exact(values, fraction)
         assert abs(at_once.percentile_us(fraction) - true) <= true * ERROR
