@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from kserver.errors import ProtocolError
 from kserver.model import Offset
-from kserver.wire.records import MOST_LENGTH_BYTES
+from kserver.wire.records import MAX_LENGTH_BYTES
 
 Ints: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 Bools: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
@@ -231,7 +231,7 @@ class _Records:
 
 
 def _check_lengths(value: Any, size: Ints) -> None:
-    too_long = size > MOST_LENGTH_BYTES
+    too_long = size > MAX_LENGTH_BYTES
     if np.any((value & np.uint64(1)) | (value >> np.uint64(32)) | too_long):
         raise ProtocolError("a length that is negative, or has more than 32 bits or five bytes")
 

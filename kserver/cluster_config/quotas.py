@@ -58,7 +58,7 @@ _FEW_KEYS_ORDER = (
     PRODUCER_BYTE_RATE,
     CONNECTION_CREATION_RATE,
 )
-_MOST = {INT: INT_MAX, LONG: LONG_MAX}
+_MAX_VALUES = {INT: INT_MAX, LONG: LONG_MAX}
 _NOT_WHOLE = 1e-6
 
 Quotas: TypeAlias = Mapping[QuotaEntity, Mapping[str, float]]
@@ -226,11 +226,11 @@ def _text(key: str, type: Type, value: float) -> str:
         raise _invalid(f"Quota {key} must be greater than 0")
     if type is DOUBLE:
         return java_double(value)
-    if value > float(_MOST[type]):
+    if value > float(_MAX_VALUES[type]):
         raise _invalid(f"Proposed value for {key} is too large for a {type.name}.")
     if value % 1.0 > _NOT_WHOLE:
         raise _invalid(f"{key} cannot be a fractional value.")
-    return str(min(int(value), _MOST[type]))
+    return str(min(int(value), _MAX_VALUES[type]))
 
 
 def _invalid(text: str) -> KafkaError:

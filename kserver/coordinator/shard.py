@@ -90,7 +90,7 @@ class Step:
         return Outcome(self.events, self.answers, (), self.transactional, only_events)
 
 
-MOST_BYTES_AT_ONCE = 1 << 18
+MAX_BATCH_BYTES = 1 << 18
 """Maximum bytes of the records written by one call of `expire`, unless a single record is larger:
 they are one batch, and names may be long."""
 
@@ -105,7 +105,7 @@ def take_what_fits(
     for event in events:
         key, value = encode(event)
         size += len(key) + len(value or b"")
-        if len(taken) >= most or (taken and size > MOST_BYTES_AT_ONCE):
+        if len(taken) >= most or (taken and size > MAX_BATCH_BYTES):
             return taken, False
         taken.append(event)
     return taken, True

@@ -13,9 +13,9 @@ from kserver.config.broker import BrokerConfig
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import CONSUMER_OFFSETS
 
-LONGEST_KEY_BYTES = (1 << 15) - 1
+MAX_KEY_BYTES = (1 << 15) - 1
 """In UTF-8: a record's key cannot hold a longer group id or transactional id."""
-LONGEST_REMEMBERED = 255
+MAX_CACHED_LENGTH = 255
 """Maximum length of a cached key, in characters, so that clients cannot fill the memory."""
 
 ANY_NUMBER = 1 << 15
@@ -35,10 +35,10 @@ def partition_of(key: str, partitions: int) -> int:
     Raises INVALID_REQUEST for an id that is too long for a record, as nothing could be stored for
     it.
     """
-    if len(key) <= LONGEST_REMEMBERED:
+    if len(key) <= MAX_CACHED_LENGTH:
         return _remembered(key, partitions)
-    if len(key) > LONGEST_KEY_BYTES or len(key.encode()) > LONGEST_KEY_BYTES:
-        text = f"An id is longer than the {LONGEST_KEY_BYTES} bytes that a record can hold."
+    if len(key) > MAX_KEY_BYTES or len(key.encode()) > MAX_KEY_BYTES:
+        text = f"An id is longer than the {MAX_KEY_BYTES} bytes that a record can hold."
         raise KafkaError(ErrorCode.invalid_request, text)
     return _computed(key, partitions)
 

@@ -9,7 +9,7 @@
 The first rebalance of an empty group waits `group.initial.rebalance.delay.ms` for more members,
 and again as long whenever some joined, up to the members' rebalance timeout.  With a delay of 0 it
 waits only for members that start at the same time: for GATHER_MS, and again as long whenever some
-joined or have been given an id but not joined yet, up to MOST_GATHER_MS.
+joined or have been given an id but not joined yet, up to MAX_GATHER_MS.
 
 Pure: requests and times go in, steps come out.  (Kafka: GroupMetadataManager's classicGroup...)
 """
@@ -61,7 +61,7 @@ NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60_000
 """Time limit for a new member's first JoinGroup response, in ms.  Until then it cannot send
 heartbeats, so it may disappear unnoticed."""
 
-GATHER_MS, MOST_GATHER_MS = 40, 250
+GATHER_MS, MAX_GATHER_MS = 40, 250
 """Members that start together reach the coordinator within milliseconds of each other.  If the
 first one were answered alone, it would find out about the others only with its next heartbeat,
 seconds later."""
@@ -271,7 +271,7 @@ class ClassicGroups:
         """Return the delay between checks for more members, and the total delay, in ms."""
         delay_ms = self._config().group_initial_rebalance_delay_ms
         if delay_ms == 0:
-            return GATHER_MS, min(MOST_GATHER_MS, group.rebalance_ms)
+            return GATHER_MS, min(MAX_GATHER_MS, group.rebalance_ms)
         return delay_ms, group.rebalance_ms
 
     def _complete_if_joined(self, group: ClassicGroup, step: Step) -> None:

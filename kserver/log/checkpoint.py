@@ -44,7 +44,7 @@ _VERSION = "0"
 _NO_TOPIC_ID = UUID(int=0)
 _ID_KEYS = ("broker.id", "node.id")
 """Key of the broker id, by version of meta.properties."""
-_LONGEST_INTEGER = len(str((1 << 63) - 1))
+_MAX_DIGITS = len(str((1 << 63) - 1))
 
 _REMEDIES = {
     RECOVERY_POINTS: "remove it to verify every log in this directory from its start",
@@ -234,7 +234,7 @@ def _lines(data: bytes, path: str) -> list[str]:
 
 def _integer(text: str, number: int, line: str, path: str) -> int:
     """Return the integer; raises StorageError if it is negative or has more than 63 bits."""
-    if not (text.isascii() and text.isdigit() and len(text) <= _LONGEST_INTEGER):
+    if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS):
         raise _malformed(path, number, line)
     return int(text)
 

@@ -52,7 +52,7 @@ _PARTITION = re.compile(r"([a-zA-Z0-9._-]+)-([0-9]+)")
 _FUTURE = re.compile(r"(.+)\.[0-9a-f]{32}-future")
 _DELETED = re.compile(r".+-[0-9]+\.[0-9a-f]{32}-delete")
 _STRAY = re.compile(r".+-[0-9]+\.[0-9a-f]{32}-stray")
-_LONGEST_NAME = 255
+_MAX_NAME_BYTES = 255
 _ROOM_BYTES = 1 << 20
 _ROOM_AFTER_S = 5.0
 """A full disk has room again with `_ROOM_BYTES` free and no write refused for `_ROOM_AFTER_S`."""
@@ -310,7 +310,7 @@ class LogDirectory:
         Raises OSError.
         """
         ending = f"-{of.partition}.{random.getrandbits(128):032x}-{suffix}"
-        renamed = self._file(of.topic[: _LONGEST_NAME - len(ending)] + ending)
+        renamed = self._file(of.topic[: _MAX_NAME_BYTES - len(ending)] + ending)
         self._disk.rename(path, renamed)
         if durably:
             self._disk.sync_directory(self.path)

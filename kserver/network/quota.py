@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 MAX_TRACKED = 10_000
 """Maximum number of clients, or addresses, tracked per quota: clients choose their ids."""
-LONGEST_MS = 2**31 - 1
+MAX_THROTTLE_MS = 2**31 - 1
 """Maximum throttle time, in ms, that a response can contain."""
 
 Held: TypeAlias = Mapping[QuotaEntity, Mapping[str, float]]
@@ -95,8 +95,8 @@ class Rate:
         if rate <= bound:
             return 0
         if bound <= 0:
-            return LONGEST_MS
-        return min(max(round((rate - bound) / bound * window_ms), 1), LONGEST_MS)
+            return MAX_THROTTLE_MS
+        return min(max(round((rate - bound) / bound * window_ms), 1), MAX_THROTTLE_MS)
 
 
 class TokenBucket:
@@ -126,7 +126,7 @@ class TokenBucket:
     def wait_ms(self, bound: float, now_ms: int) -> int:
         """Return the time in ms until it is no longer overdrawn."""
         left = self.left(bound, now_ms)
-        return min(max(round(-left / bound * 1000), 1), LONGEST_MS) if left < 0 else 0
+        return min(max(round(-left / bound * 1000), 1), MAX_THROTTLE_MS) if left < 0 else 0
 
 
 class QuotaBounds:
@@ -186,7 +186,7 @@ class Tracked(Generic[T]):
 class RateQuota:
     """A rate limit that applies to each client."""
 
-    def __init__(self, window: RateWindow, longest_ms: int = LONGEST_MS) -> None:
+    def __init__(self, window: RateWindow, longest_ms: int = MAX_THROTTLE_MS) -> None:
         self._window = window
         self._longest_ms = longest_ms
         self._rates = Tracked(lambda: Rate(window))

@@ -42,7 +42,7 @@ from kserver.world.clock import Clock
 
 log = logging.getLogger(__name__)
 
-LEAST_WATCH_S = 0.1
+MIN_WATCH_S = 0.1
 """Minimum time between two checks for lagging followers."""
 _RETRY_S = 1.0
 """Pause after a full disk refused something."""
@@ -338,7 +338,7 @@ class ReplicaManager:
     async def _watch_followers(self) -> None:
         """Propose an ISR without followers that lag (Kafka: ReplicaManager.maybeShrinkIsr)."""
         while True:
-            await asyncio.sleep(max(self._config().replica_lag_time_max_ms / 2000, LEAST_WATCH_S))
+            await asyncio.sleep(max(self._config().replica_lag_time_max_ms / 2000, MIN_WATCH_S))
             self._check_followers()
 
     def _check_followers(self) -> None:

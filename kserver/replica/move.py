@@ -49,8 +49,8 @@ _CUT_S = 0.01
 """Pause before checking again whether a truncation is done."""
 _NEW_RATE_S = 1.0
 """Time until a changed rate takes effect, as in Kafka."""
-_LEAST_WAIT_S = 0.001
-_LONGEST_NAME = 255
+_MIN_WAIT_S = 0.001
+_MAX_NAME_BYTES = 255
 
 
 class Moves:
@@ -97,7 +97,7 @@ class Moves:
             if self._logs.directory_of(current) is directory:
                 self._logs.drop_future(key)
             elif future is None or self._logs.directory_of(future) is not directory:
-                if len(f"{key}.{0:032x}-future") > _LONGEST_NAME:
+                if len(f"{key}.{0:032x}-future") > _MAX_NAME_BYTES:
                     raise KafkaError(
                         ErrorCode.invalid_topic_exception, "The topic name is too long."
                     )
@@ -218,7 +218,7 @@ class Moves:
             self._owed_bytes = self._owed() + len(chunk)
             while (owed := self._owed()) and self._keep_or_drop(key, future):
                 wait_s = owed / self._bytes_per_second()
-                await asyncio.sleep(min(max(wait_s, _LEAST_WAIT_S), _NEW_RATE_S))
+                await asyncio.sleep(min(max(wait_s, _MIN_WAIT_S), _NEW_RATE_S))
 
     async def _agree(self, source: Log, future: Log) -> None:
         """Truncate the copy where it diverges, after the source was truncated."""

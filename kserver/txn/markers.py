@@ -63,7 +63,7 @@ RETRY_S = 0.1
 UNKNOWN_S = 600.0
 """Time after which an unknown partition counts as deleted, in seconds: this broker may have been
 down when the controller announced the deletion."""
-MOST_AT_ONCE = 1000
+MAX_MARKERS_PER_REQUEST = 1000
 """Maximum number of markers in one request."""
 DONE = frozenset(
     {
@@ -199,7 +199,7 @@ class MarkerSender:
         self._peers = peers
         self._knows_topics = knows_topics
         self._errands: dict[str, Errand] = {}
-        self._outbox = Outbox[Outgoing](self._send_to, MOST_AT_ONCE)
+        self._outbox = Outbox[Outgoing](self._send_to, MAX_MARKERS_PER_REQUEST)
 
     def send(self, wanted: WriteMarkers) -> None:
         """Send markers without waiting; those for partitions led here are appended at once."""

@@ -3,7 +3,7 @@
     left of the block    a requested id
     more than a tenth    is returned at once
     a tenth or less      is returned at once, and the next block is requested if it is missing
-    nothing              comes from the next block; if that does not arrive within MOST_WAIT_S,
+    nothing              comes from the next block; if that does not arrive within MAX_WAIT_S,
                          COORDINATOR_LOAD_IN_PROGRESS, on which producers retry
 
 Requests to the controller are retried until one succeeds.  (Kafka: RPCProducerIdManager.)
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 PREFETCH_SHARE = 10
 """The next block is requested when no more than one id in this many is left."""
-MOST_WAIT_S = 1.0
+MAX_WAIT_S = 1.0
 RETRY_S = 0.05
 
 NO_IDS = range(0)
@@ -49,7 +49,7 @@ class ProducerIds:
         """Return an id that was never used before.  Raises KafkaError with
         COORDINATOR_LOAD_IN_PROGRESS."""
         loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + MOST_WAIT_S
+        deadline_s = loop.time() + MAX_WAIT_S
         while not self._left and not self._next:
             self._is_wanted.set()
             if loop.time() >= deadline_s:

@@ -49,7 +49,7 @@ from kserver.txn.transaction import (
     fenced,
 )
 
-MOST_AT_ONCE = 200
+MAX_IDS_PER_BATCH = 200
 """Maximum number of transactional ids changed by one call of `expire`, whose events are one
 batch."""
 
@@ -207,7 +207,7 @@ class TransactionShard:
                 for one in map(self.transactions.__getitem__, self._ongoing)
                 if one.has_timed_out(now.wall_ms)
             )
-            aborted, is_all = take_what_fits(timed_out, self.encode, MOST_AT_ONCE)
+            aborted, is_all = take_what_fits(timed_out, self.encode, MAX_IDS_PER_BATCH)
             changes += aborted
             effects += [_markers(change.transaction) for change in aborted]
             self._next_abort_ms = None if is_all else now.ms
@@ -219,7 +219,7 @@ class TransactionShard:
                 for one in self.transactions.values()
                 if one.state in RESTING and one.updated_ms <= unused_ms
             )
-            gone, is_all = take_what_fits(unused, self.encode, MOST_AT_ONCE)
+            gone, is_all = take_what_fits(unused, self.encode, MAX_IDS_PER_BATCH)
             changes += gone
             self._next_removal_ms = None if is_all else now.ms
         self._set_deadlines(now, ongoing=bool(self._ongoing), kept=bool(self.transactions))

@@ -52,7 +52,7 @@ Refused: TypeAlias = Mapping[TopicPartition, KafkaError]
 Codes: TypeAlias = Mapping[TopicPartition, ErrorCode]
 
 FIRST_FROM_BROKERS = 4
-MOST_AT_ONCE = 1000
+MAX_TRANSACTIONS_PER_REQUEST = 1000
 """Maximum number of transactions in one request."""
 
 AWAY = frozenset(
@@ -100,7 +100,7 @@ class Verification:
         self._config = config
         self._metadata = metadata
         self._peers = peers
-        self._outbox = Outbox[Asked](self._ask_broker, MOST_AT_ONCE)
+        self._outbox = Outbox[Asked](self._ask_broker, MAX_TRANSACTIONS_PER_REQUEST)
         self._awaited: set[_Awaited] = set()
         self._turns: dict[ProducerId, asyncio.Future[None]] = {}
 

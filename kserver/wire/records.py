@@ -21,7 +21,7 @@ from kserver.wire import varint
 MIN_RECORD_BYTES = 7
 PART_BYTES = 1 << 20
 """Bytes of a batch that are decoded at a time, unless a single record is larger."""
-MOST_LENGTH_BYTES = 5
+MAX_LENGTH_BYTES = 5
 NULL = 1
 """Length -1, zigzag-encoded."""
 
@@ -262,7 +262,7 @@ def long_length(data: bytes, at: int) -> tuple[int, int]:
     Java's clients reject a sixth byte, even if it is redundant, and would get stuck at the batch.
     """
     zigzag, end = varint.decode_unsigned(data, at)
-    if zigzag & 1 or zigzag >> 32 or end - at > MOST_LENGTH_BYTES:
+    if zigzag & 1 or zigzag >> 32 or end - at > MAX_LENGTH_BYTES:
         raise ProtocolError("a length that is negative, or has more than 32 bits or five bytes")
     return zigzag >> 1, end
 

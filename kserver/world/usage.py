@@ -16,7 +16,7 @@ _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _BEGAN_AT = 19
 """Index among the fields of /proc/self/stat that follow the program's name."""
-_MOST_RESERVED_FILES = 64
+_MAX_RESERVED_FILES = 64
 
 
 monotonic_s = time.monotonic
@@ -89,7 +89,7 @@ def files_left() -> int:
     existing logs, which roll segments and write checkpoints.
     """
     most = most_files()
-    return most - (open_files() or 0) - min(_MOST_RESERVED_FILES, most // 4)
+    return most - (open_files() or 0) - min(_MAX_RESERVED_FILES, most // 4)
 
 
 def can_open(files: int) -> bool:

@@ -1,7 +1,7 @@
 import pytest
 
 from kserver.config.broker import BrokerConfig
-from kserver.coordinator.topics import LONGEST_KEY_BYTES, partition_of, wanted_topic
+from kserver.coordinator.topics import MAX_KEY_BYTES, partition_of, wanted_topic
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import CONSUMER_OFFSETS, TRANSACTION_STATE
 
@@ -26,8 +26,8 @@ def test_a_key_belongs_to_the_partition_that_java_gives_it(key, code):
 
 
 def test_a_key_that_no_record_can_hold_belongs_nowhere():
-    assert partition_of("a" * LONGEST_KEY_BYTES, 50) in range(50)
-    for key in ("a" * (LONGEST_KEY_BYTES + 1), "ü" * (LONGEST_KEY_BYTES // 2 + 1)):
+    assert partition_of("a" * MAX_KEY_BYTES, 50) in range(50)
+    for key in ("a" * (MAX_KEY_BYTES + 1), "ü" * (MAX_KEY_BYTES // 2 + 1)):
         with pytest.raises(KafkaError) as refused:
             partition_of(key, 50)
         assert refused.value.code is ErrorCode.invalid_request

@@ -1,7 +1,7 @@
 import pytest
 
 from kserver.errors import ErrorCode, KafkaError
-from kserver.group.classic import GATHER_MS, MOST_GATHER_MS, NEW_MEMBER_JOIN_TIMEOUT_MS
+from kserver.group.classic import GATHER_MS, MAX_GATHER_MS, NEW_MEMBER_JOIN_TIMEOUT_MS
 from kserver.group.events import ClassicGroupMetadata
 from kserver.group.group import (
     COMPLETING_REBALANCE,
@@ -87,7 +87,7 @@ def test_without_a_delay_nobody_waits_long_for_one_that_does_not_come():
     groups = Groups(group_initial_rebalance_delay_ms=0)
     first = groups.send(join())
     groups.ask(join(must_know_id=True))
-    groups.advance(MOST_GATHER_MS - 1)
+    groups.advance(MAX_GATHER_MS - 1)
     assert first not in groups.answers
     groups.advance(1)
     assert groups.answers[first].generation == 1

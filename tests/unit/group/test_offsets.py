@@ -3,7 +3,7 @@ import uuid
 import pytest
 
 from kserver.config.setting import MINUTE_MS
-from kserver.coordinator.shard import MOST_BYTES_AT_ONCE
+from kserver.coordinator.shard import MAX_BATCH_BYTES
 from kserver.errors import ErrorCode, KafkaError
 from kserver.group.consumer_events import ConsumerGroupMetadata
 from kserver.group.events import OffsetDeleted
@@ -338,7 +338,7 @@ def test_however_long_the_names_what_is_deleted_in_a_step_fits_into_a_batch():
     assert not groups.shard.groups
     sizes = [sum(len(event.encode()[0]) for event in events) for events in groups.steps]
     assert sum(sizes) > 3 * len(ids) * 30_000
-    assert max(sizes) <= MOST_BYTES_AT_ONCE
+    assert max(sizes) <= MAX_BATCH_BYTES
 
 
 def test_groups_that_nothing_is_left_of_go_in_such_steps_too():

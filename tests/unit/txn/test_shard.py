@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 )
 
 from kserver.config.broker import BrokerConfig
-from kserver.coordinator.shard import MOST_BYTES_AT_ONCE, Now
+from kserver.coordinator.shard import MAX_BATCH_BYTES, Now
 from kserver.errors import ErrorCode, KafkaError
 from kserver.metadata import TRANSACTION_VERSION, ClusterMetadata, Features
 from kserver.model import TopicPartition
@@ -32,7 +32,7 @@ from kserver.txn.requests import (
     MarkersWritten,
     VerifyPartitions,
 )
-from kserver.txn.shard import MOST_AT_ONCE, TransactionShard, WriteMarkers
+from kserver.txn.shard import MAX_IDS_PER_BATCH, TransactionShard, WriteMarkers
 from kserver.txn.transaction import (
     LAST_EPOCH,
     PREPARED,
@@ -409,7 +409,7 @@ def test_however_long_their_names_what_is_forgotten_at_once_fits_a_batch():
     coordinator.now = Now(coordinator.now.ms + SWEEP_MS, coordinator.now.wall_ms + 2 * TIMEOUT_MS)
     outcome = coordinator.shard.expire(coordinator.now)
     records = [coordinator.shard.encode(event) for event in outcome.events]
-    assert 1 < sum(len(key) + len(value) for key, value in records) <= MOST_BYTES_AT_ONCE
+    assert 1 < sum(len(key) + len(value) for key, value in records) <= MAX_BATCH_BYTES
     coordinator.carry_out(coordinator.shard, outcome)
     coordinator.pass_time(0)
     assert len(coordinator.log) == written + len(names)
@@ -475,7 +475,7 @@ def test_markers_of_the_transaction_before_end_no_other():
 
 def test_however_many_time_out_or_are_forgotten_at_once_they_go_in_parts():
     coordinator = Coordinator()
-    names = [f"n{number}" for number in range(2 * MOST_AT_ONCE + 1)]
+    names = [f"n{number}" for number in range(2 * MAX_IDS_PER_BATCH + 1)]
     for name in names:
         begun(coordinator, name)
     coordinator.pass_time(TIMEOUT_MS + 2 * SWEEP_MS)
