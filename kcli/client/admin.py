@@ -181,7 +181,7 @@ class Admin:
 
         async def attempt() -> dict[str, TopicDescription | KafkaError]:
             peer = await self.cluster.peer()
-            if topics.DESCRIBE_TOPIC_PARTITIONS in peer.versions:
+            if ApiKey.DESCRIBE_TOPIC_PARTITIONS in peer.versions:
                 return await topics.describe_in_pages(peer, wanted, page_size)
             new = versions.request(ApiKey.METADATA, peer.version(ApiKey.METADATA))
             asked = [new.topics(name=name) for name in wanted]

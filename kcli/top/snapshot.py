@@ -27,6 +27,8 @@ from kcli.running import reason
 from kserver.config.setting import INT_MAX
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.model import BrokerId, Offset, TopicPartition
+from kserver.wire.api_key import ApiKey
+from kserver.wire.special_offsets import LATEST
 
 if TYPE_CHECKING:
     from kcli.client.cluster import Cluster, Node, PartitionMetadata, TopicMetadata
@@ -171,7 +173,7 @@ async def _controller(cluster: Cluster) -> BrokerId | None:
     try:
         async with asyncio.timeout(ANSWER_S):
             peer = await cluster.peer()
-            if quorum.DESCRIBE_QUORUM not in peer.versions:
+            if ApiKey.DESCRIBE_QUORUM not in peer.versions:
                 return cluster.controller
             return await quorum.leader(peer)
     except FAILURES:
@@ -217,7 +219,7 @@ async def _ends(
     cluster: Cluster, broker: BrokerId, led: list[TopicPartition]
 ) -> dict[TopicPartition, Offset]:
     """Return end offsets, without partitions that the broker does not lead."""
-    found = await offsets.list_at(cluster, broker, dict.fromkeys(led, offsets.LATEST))
+    found = await offsets.list_at(cluster, broker, dict.fromkeys(led, LATEST))
     return {p: one.offset for p, one in found.items() if not isinstance(one, KafkaError)}
 
 

@@ -34,7 +34,7 @@ from kserver.wire.versions import reply_to
 KEY, VERSIONS = 18, range(0, 5)
 
 FIRST_WITH_MINIMUM_0 = 4
-LISTED_FROM = {ApiKey.PRODUCE: 0}
+LISTED_FROM: dict[int, int] = {ApiKey.PRODUCE: 0}
 """First listed version of APIs that list versions which are not served."""
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")

@@ -19,7 +19,7 @@ from tests.bench.shapes import MESSAGE_BYTES, SHAPES, Shape
 SOURCE = Path(__file__).with_name("load.c")
 RECORDS = {"1": 1, "50": 50, "16k": 78, "64k": 314, "1m": 4980}
 """How many records of MESSAGE_BYTES the batch of each name holds."""
-MOST_BYTES = 2 << 30
+MAX_BYTES = 2 << 30
 """Written in one measurement: less than what makes Linux hold writers back on 16 GB of memory."""
 FILL_S = 60
 
@@ -82,7 +82,7 @@ class Load:
         connections: int = 1,
         partitions: int = 1,
         in_flight: int = 5,
-        most_bytes: int = MOST_BYTES,
+        most_bytes: int = MAX_BYTES,
         touched: bool = False,
         acks: int = 1,
     ) -> Outcome:

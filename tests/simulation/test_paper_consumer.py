@@ -30,7 +30,7 @@ from tests.support.zookeeper import SimEnsemble, SimZooKeeper
 
 BOOTSTRAP = {"bootstrap.servers": "broker:9092"}
 PARTITIONS = 5
-MOST_MEMBERS = 4
+MAX_MEMBERS = 4
 SESSION_TIMEOUT_MS = 6000
 TROUBLE_S = 30
 CALM_S = 30
@@ -164,7 +164,7 @@ class Group:
         end = loop.time() + TROUBLE_S
         while loop.time() < end:
             await asyncio.sleep(loop.random.expovariate(0.5))
-            if len(self.readers) < MOST_MEMBERS and loop.random.random() < 0.5:
+            if len(self.readers) < MAX_MEMBERS and loop.random.random() < 0.5:
                 self.join()
             if not self.readers:
                 continue

@@ -24,7 +24,7 @@ PARTITIONS = 500
 BATCH, VALUE_BYTES = 500, 100
 AT_ONCE = 500_000
 PATIENCE_S = 7200
-MOST_JVM_MB, MOST_PYTHON_MB = 2000, 400
+MAX_JVM_MB, MAX_PYTHON_MB = 2000, 400
 """Of the JVM, whose heap is 1 GB, and of each Python worker."""
 
 
@@ -55,5 +55,5 @@ def test_a_backfill_of_many_partitions_stays_within_its_memory(tmp_path):
     table = ds.dataset(listed(path)).to_table(columns=["partition", "offset"])
     counts = table.group_by(["partition", "offset"]).aggregate([([], "count_all")])
     assert len(table) == len(counts) == RECORDS
-    assert memory.one["JVM"] < MOST_JVM_MB
-    assert memory.one["Python workers"] < MOST_PYTHON_MB
+    assert memory.one["JVM"] < MAX_JVM_MB
+    assert memory.one["Python workers"] < MAX_PYTHON_MB

@@ -19,7 +19,7 @@ from tests.support.scripted_broker import ScriptedBroker, metadata
 OK = ErrorCode.none
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 ID = UUID(int=1)
-MOST_BATCHES = 4
+MAX_BATCHES = 4
 
 
 class Log:
@@ -41,7 +41,7 @@ class Log:
 
     def read(self, offset: int) -> bytes:
         found = [data for base, count, data in self.batches if base + count > offset]
-        return b"".join(found[:MOST_BATCHES])
+        return b"".join(found[:MAX_BATCHES])
 
     def offset(self, spec: int) -> int:
         if spec == -1:

@@ -52,7 +52,7 @@ its seed and the waiting tasks.
 """
 TURNS_PER_COLLECTION = 100_000
 """Finalizers have effects (a lost StreamWriter closes), so they must run at fixed turns."""
-MOST_TIMERS = 100
+MAX_TIMERS = 100
 """With more timers than this, at most half may be cancelled ones."""
 LEFT_OVER = "unhandled exception during asyncio.run() shutdown"
 """asyncio's message for tasks of a process that died, whose last steps had not failed when the run
@@ -61,7 +61,7 @@ ended.
 MAX_LAST_STEPS = 20
 """Steps in which a killed broker may wait for its disk at the end of a run."""
 LAST_EVENTS = 20
-MOST_EVENTS = 100_000
+MAX_EVENTS = 100_000
 """Events that a trace keeps undigested."""
 
 
@@ -198,7 +198,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def _drop_cancelled(self) -> None:
         timers, cancelled = self._scheduled, self._timer_cancelled_count
-        if len(timers) > MOST_TIMERS and cancelled > len(timers) / 2:
+        if len(timers) > MAX_TIMERS and cancelled > len(timers) / 2:
             for _, timer in timers:
                 timer._scheduled = not timer._cancelled
             self._scheduled = [one for one in timers if not one[1]._cancelled]
@@ -306,7 +306,7 @@ class Trace:
     def add(self, *event: object) -> None:
         self.length += 1
         self._events.append((self._loop.time(), event))
-        if len(self._events) >= MOST_EVENTS:
+        if len(self._events) >= MAX_EVENTS:
             self._digest_all()
 
     @property

@@ -35,7 +35,7 @@ from tests.support.spark_harness import (
 PARTITIONS = 2
 SOURCE = "source"
 FINISH_S = 600
-MOST, MOST_AT_LAST = 1000, 20_000
+MAX_OFFSETS, MAX_OFFSETS_AT_LAST = 1000, 20_000
 """Limits of the offsets in one batch, under kills and at the end."""
 RATE = 500
 """Records a second."""
@@ -72,7 +72,7 @@ def land(
     directory: Path,
     spark: Sequence[str],
     *words: str,
-    most_at_last: int = MOST_AT_LAST,
+    most_at_last: int = MAX_OFFSETS_AT_LAST,
 ) -> Case:
     """Return the case of the job with these options."""
     path, checkpoint = directory / "landed", directory / "checkpoint"
@@ -82,7 +82,7 @@ def land(
     )
 
     def command(once: bool) -> list[str]:
-        trigger, most = ("availableNow", most_at_last) if once else ("continuous", MOST)
+        trigger, most = ("availableNow", most_at_last) if once else ("continuous", MAX_OFFSETS)
         when = ("--trigger", trigger, "--max-offsets", str(most))
         return [*spark, "land", *shared, *when, *words]
 
@@ -120,7 +120,9 @@ def program(address: str, directory: Path, spark: Sequence[str], *kinds: str) ->
     return Case(
         lambda once: [
             *(*spark, str(PROGRAM)),
-            json.dumps(given | {"once": once, "most": MOST_AT_LAST if once else MOST}),
+            json.dumps(
+                given | {"once": once, "most": MAX_OFFSETS_AT_LAST if once else MAX_OFFSETS}
+            ),
         ],
         [checkpoints / kind for kind in kinds],
         found,

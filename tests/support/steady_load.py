@@ -24,7 +24,7 @@ from tests.support.librdkafka_deadlock import DeadlockWatch
 PACE_S = 0.02
 """Seconds between the records of a partition."""
 PATIENCE_S = 120
-LEAST = 20
+MIN_ACKNOWLEDGED = 20
 SESSION_MS = 10_000
 """Time after which another reader takes over from a deadlocked one."""
 
@@ -67,7 +67,7 @@ class SteadyLoad:
 
     def advance(self) -> None:
         """Return once records that are written from now on are acknowledged and read."""
-        acknowledged = self._acknowledged + LEAST * self._partitions
+        acknowledged = self._acknowledged + MIN_ACKNOWLEDGED * self._partitions
         read = self._sent + 1
         deadline = time.monotonic() + PATIENCE_S
         while self._acknowledged < acknowledged or min(self._next_read()) < read:

@@ -22,7 +22,7 @@ from tests.support.tools import K
 DATE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}: ")
 QUICK = ("--report-interval-ms", "100", "--max-wait-ms", "100")
 OURS = [*K, "replica-verification"]
-MOST_LINES = 300
+MAX_LINES = 300
 """Half a minute of lines, with QUICK."""
 
 
@@ -63,7 +63,7 @@ def _undated(line: str) -> str:
 def until(lines: Iterator[str], ends: str) -> list[str]:
     """Return the lines up to one that contains `ends`."""
     told = []
-    for line in itertools.islice(lines, MOST_LINES):
+    for line in itertools.islice(lines, MAX_LINES):
         told.append(line)
         if ends in line:
             return told

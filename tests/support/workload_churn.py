@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 TOPICS = 3
 CHURNED = "churned"
-MOST_PARTITIONS = 5
+MAX_PARTITIONS = 5
 TELLING_S = 5.0
 """Longer than the controller takes to propagate a decision to all brokers."""
 RETENTION = "retention.ms"
@@ -136,7 +136,7 @@ class Churns(Workload):
             raise
 
     async def _grow(self, swarm: Swarm, admin: Admin, topic: str, known: Known) -> None:
-        if known.partitions is None or known.partitions == MOST_PARTITIONS:
+        if known.partitions is None or known.partitions == MAX_PARTITIONS:
             return
         count, known.partitions = known.partitions + 1, None
         refused = (await admin.create_partitions({topic: NewPartitions(count)}))[topic]

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 MEMBER = {"max.poll.interval.ms": "10000", "metadata.max.age.ms": "3000"}
 CLASSIC = {"heartbeat.interval.ms": "1000", "session.timeout.ms": "6000"}
-MOST = 3
+MAX_MEMBERS = 3
 
 
 class Group(Workload):
@@ -87,7 +87,7 @@ class Group(Workload):
                 return
             name = random.choice(self._members)
             match random.randrange(3):
-                case 0 if len(self._members) < MOST:
+                case 0 if len(self._members) < MAX_MEMBERS:
                     self._join(swarm, None)
                 case 1 if len(self._members) > 1:
                     self._members.remove(name)

@@ -37,7 +37,7 @@ DEADLY = frozenset(
         "foreign_write",
     }
 )
-MOST_OF_ONE_BYTES = 120
+MAX_RECORD_BYTES = 120
 """The greatest size of a batch of one record; records of larger batches take less each."""
 
 
@@ -162,5 +162,5 @@ class Trims(Workload):
             assert least <= begin <= most, f"{one} begins at {begin}, not from {least} to {most}"
         (sized,) = partitions_of(SIZED, 1)
         kept = self._ends[sized] - self._begin[sized]
-        least = min(KEPT_BYTES // MOST_OF_ONE_BYTES, self._ends[sized])
+        least = min(KEPT_BYTES // MAX_RECORD_BYTES, self._ends[sized])
         assert kept >= least, f"{sized} has {kept} of {self._ends[sized]} left"

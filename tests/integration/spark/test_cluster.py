@@ -19,7 +19,7 @@ from kcli.spark import cluster
 from tests.support import brokers
 from tests.support.brokers import append, create_topic, until
 from tests.support.frames import T0
-from tests.support.spark_cases import MOST, PARTITIONS, SMALL, SOURCE, land
+from tests.support.spark_cases import MAX_OFFSETS, PARTITIONS, SMALL, SOURCE, land
 from tests.support.spark_cluster import Cluster
 from tests.support.spark_harness import Pipeline, await_that, check
 from tests.support.tools import K, require
@@ -134,12 +134,12 @@ def test_a_node_that_is_killed_in_the_midst_of_a_job_costs_no_record(tmp_path):
         Cluster(tmp_path / "cluster") as standalone,
     ):
         create_topic(broker.address, SOURCE, PARTITIONS)
-        ids = [b"%d" % n for n in range(batches * MOST)]
+        ids = [b"%d" % n for n in range(batches * MAX_OFFSETS)]
         for partition in range(PARTITIONS):
             records = [(T0, None, value, ()) for value in ids[partition::PARTITIONS]]
             append(broker.address, SOURCE, records, partition)
         spark = ("--master", standalone.url, *SMALL)
-        case = land(broker.address, tmp_path, spark, most_at_last=MOST)
+        case = land(broker.address, tmp_path, spark, most_at_last=MAX_OFFSETS)
         pipeline = Pipeline(tmp_path / "driver", case.command, case.checkpoints, once=True)
         with pipeline:
             await_that(pipeline, lambda: pipeline.batches("commits") != [-1])

@@ -13,7 +13,7 @@ from tests.support.spark_cases import Harmed, program
 
 pytest.importorskip("pyspark", reason="the extra spark")
 
-MOST_ROUNDS = 30
+MAX_ROUNDS = 30
 VICTIMS = ("driver", "broker")
 SEED = 7
 EXACT, NOT_EXACT = ("files", "exactly"), ("topic",)
@@ -31,7 +31,7 @@ def test_what_is_exact_stays_so_under_kills_and_the_same_kills_show_what_is_not(
     ):
         doubled: dict[str, int] = {}
         while len(harmed.harms) < len(VICTIMS) or not all(doubled[name] for name in NOT_EXACT):
-            assert len(harmed.harms) < MOST_ROUNDS, (doubled, harmed.harms)
+            assert len(harmed.harms) < MAX_ROUNDS, (doubled, harmed.harms)
             harmed.harm(VICTIMS[len(harmed.harms) % len(VICTIMS)], at_any_time=0)
             doubled = harmed.doubled()
             print(harmed.harms[-1], doubled)

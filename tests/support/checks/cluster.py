@@ -34,7 +34,7 @@ from tests.support.history import (
 
 RECOVERY_S = 30.0
 FAULT_S = 60.0
-LEAST_OPERATIONS = 100
+MIN_OPERATIONS = 100
 """Operations that all clients together complete in FAULT_S of one fault, while most brokers are
 well.
 """
@@ -114,7 +114,7 @@ def progress_during_fault(history: History) -> Iterator[str]:
             since, done = event, 0
         elif since is not None and isinstance(event, Mended):
             lasted_s = event.at_s - since.at_s
-            if lasted_s >= FAULT_S and done < LEAST_OPERATIONS:
+            if lasted_s >= FAULT_S and done < MIN_OPERATIONS:
                 yield f"{done} operations in {lasted_s:.0f} s of {since.what}"
             since = None
         if isinstance(event, Polled):

@@ -7,7 +7,7 @@ import sys
 from tests.bench.tree import tree_cpu_s
 
 BURN = "import time\nwhile time.process_time() < 0.3: pass\n"
-LEAST_S = 0.25
+MIN_S = 0.25
 """Told in ticks of 10 ms, user and system time each by itself."""
 NEST = f"""
 import subprocess, sys
@@ -23,14 +23,14 @@ def test_what_children_use_counts_while_they_run_and_after_they_end():
     before = tree_cpu_s(os.getpid())
     subprocess.run([sys.executable, "-c", BURN], check=True)
     ended = tree_cpu_s(os.getpid())
-    assert ended - before >= LEAST_S
+    assert ended - before >= MIN_S
     with subprocess.Popen(
         [sys.executable, "-c", NEST], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as parent:
         assert parent.stdout is not None
         parent.stdout.readline()
-        assert tree_cpu_s(os.getpid()) - ended >= LEAST_S
-        assert tree_cpu_s(parent.pid) >= LEAST_S
+        assert tree_cpu_s(os.getpid()) - ended >= MIN_S
+        assert tree_cpu_s(parent.pid) >= MIN_S
         parent.communicate(b"\n")
 
 

@@ -15,23 +15,23 @@ from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.model import OffsetAndEpoch, TopicPartition
 from kserver.wire.api_key import ApiKey
 from kserver.wire.versions import reply_to
-from tests.support.consuming import MOST_BATCHES, OK, T0, T1, Server, read, run
+from tests.support.consuming import MAX_BATCHES, OK, T0, T1, Server, read, run
 from tests.support.loop import SimLoop, simulate
 from tests.support.scripted_broker import metadata
 
 
 def test_the_next_fetch_is_out_before_the_last_is_read_but_no_further():
     async def scenario(consumer, server):
-        for _ in range(10 * MOST_BATCHES):
+        for _ in range(10 * MAX_BATCHES):
             server.logs[T0].append()
         consumer.assign([T0])
         await asyncio.sleep(1)
         offsets = [r.topics[0].partitions[0].fetch_offset for r in server.fetches]
-        assert offsets == [0, MOST_BATCHES]
-        await consumer.poll(max_records=MOST_BATCHES + 1)
+        assert offsets == [0, MAX_BATCHES]
+        await consumer.poll(max_records=MAX_BATCHES + 1)
         await asyncio.sleep(1)
         offsets = [p.fetch_offset for r in server.fetches for t in r.topics for p in t.partitions]
-        assert offsets == [0, MOST_BATCHES, 2 * MOST_BATCHES]
+        assert offsets == [0, MAX_BATCHES, 2 * MAX_BATCHES]
 
     run(scenario)
 

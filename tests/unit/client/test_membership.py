@@ -310,9 +310,9 @@ def test_a_coordinator_that_leaves_the_metadata_is_found_again():
         await asyncio.sleep(2)
         coordinator.id = coordinator.broker.id
         await asyncio.sleep(3)
-        beats = len(coordinator.asked(BEAT))
+        beats = len(coordinator.asked(ApiKey.HEARTBEAT))
         await asyncio.sleep(5)
-        assert len(coordinator.asked(BEAT)) >= beats + 9
+        assert len(coordinator.asked(ApiKey.HEARTBEAT)) >= beats + 9
         assert len(heard.events) == 1
 
     run(scenario, metadata_max_age_ms="1000", heartbeat_interval_ms="500")
