@@ -161,6 +161,7 @@ class Cluster:
         """By address and line; line "" is the shared connection."""
         self._lagging: dict[str, _Lag] = {}
         """By topic: the brokers with older metadata of it than another broker had."""
+        self._min_epochs: dict[TopicPartition, LeaderEpoch] = {}
         self._options = PeerOptions(
             client_id=config.client_id,
             request_timeout_ms=config.request_timeout_ms,
@@ -378,6 +379,34 @@ class Cluster:
             return None
         return topic.partitions[number]
 
+    def expect_epoch(self, partition: TopicPartition, epoch: LeaderEpoch) -> None:
+        """Note that a leader of this epoch has been seen, by a group's committed offset: the
+        leader is unknown until a broker reports that epoch or a higher one. Otherwise the offset
+        could be out of range at a former leader that is partitioned from the others
+        (Metadata.updateLastSeenEpochIfNewer).
+        """
+        self._min_epochs[partition] = max(epoch, self._min_epochs.get(partition, -1))
+        if topic := self.topics.get(partition.topic):
+            self.topics[topic.name] = self._without_former_leaders(topic)
+
+    def _without_former_leaders(self, topic: TopicMetadata) -> TopicMetadata:
+        """Return the metadata without leaders of a lower epoch than is known to exist."""
+        if not self._min_epochs:
+            return topic
+        return topic._replace(
+            partitions=tuple(
+                p._replace(leader=None, leader_epoch=epoch)
+                if 0 <= p.leader_epoch < (epoch := self._min_epochs.get(key, -1))
+                else p
+                for p in topic.partitions
+                for key in (TopicPartition(topic.name, p.partition),)
+            )
+        )
+
+    def _forget_epochs(self, topic: str) -> None:
+        for partition in [p for p in self._min_epochs if p.topic == topic]:
+            del self._min_epochs[partition]
+
     async def refresh(
         self, names: Collection[str] | None, *, create: bool = False
     ) -> dict[str, KafkaError]:
@@ -429,6 +458,7 @@ class Cluster:
                 refused[topic.name] = KafkaError(topic.error_code)
                 if topic.error_code == ErrorCode.unknown_topic_or_partition:
                     topics.pop(topic.name, None)
+                    self._forget_epochs(topic.name)
         self.topics = topics
         return refused
 
@@ -437,16 +467,20 @@ class Cluster:
         must not lead back to an old leader, however long it is partitioned from the others. If all
         of them report less for MAX_LAG_S, the higher epoch was wrong.
         """
-        if before is None or before.id != now.id:
-            return now
-        known = {p.partition: p for p in before.partitions}
-        newest = now._replace(
-            partitions=tuple(
-                old
-                if (old := known.get(p.partition)) and old.leader_epoch > p.leader_epoch >= 0
-                else p
-                for p in now.partitions
-            ),
+        known = {} if before is None else {p.partition: p for p in before.partitions}
+        if before is not None and before.id != now.id:
+            # The name was created again, with epochs of its own.
+            known = {}
+            self._forget_epochs(now.name)
+        newest = self._without_former_leaders(
+            now._replace(
+                partitions=tuple(
+                    old
+                    if (old := known.get(p.partition)) and old.leader_epoch > p.leader_epoch >= 0
+                    else p
+                    for p in now.partitions
+                ),
+            )
         )
         if newest == now:
             self._lagging.pop(now.name, None)
@@ -458,6 +492,7 @@ class Cluster:
         if time - lag.since_s < MAX_LAG_S or not all_lag:
             return newest
         del self._lagging[now.name]
+        self._forget_epochs(now.name)
         return now
 
 

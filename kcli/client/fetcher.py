@@ -216,6 +216,7 @@ class Fetcher:
             state.recall = False
             if (committed := found[partition]) is not None:
                 epoch = -1 if committed.leader_epoch is None else committed.leader_epoch
+                self._cluster.expect_epoch(partition, epoch)
                 state.seek(committed.offset, epoch)
         self.arrived.set()
 

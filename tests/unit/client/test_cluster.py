@@ -428,6 +428,60 @@ def test_a_broker_that_is_cut_off_leads_no_client_back():
     run(scenario, brokers=2)
 
 
+def test_a_committed_offset_of_a_new_leader_rules_out_the_former_leader():
+    async def scenario(leader, former):
+        leader.on(ApiKey.METADATA, of_epoch(5, leader, former))
+        former.on(ApiKey.METADATA, of_epoch(4, former, leader))
+        for is_known in (True, False):
+            cluster = cluster_of("broker-1:9092")
+            if is_known:
+                await cluster.refresh(["t"])
+                assert cluster.partition(T0).leader == former.id
+            cluster.expect_epoch(T0, 5)
+            while (known := cluster.partition(T0)) is None or known.leader is None:
+                await cluster.refresh(["t"])
+            assert (known.leader, known.leader_epoch) == (leader.id, 5)
+            await cluster.close()
+
+    run(scenario, brokers=2)
+
+
+def test_an_epoch_that_no_broker_knows_is_given_up():
+    async def scenario(one, other):
+        for broker in (one, other):
+            broker.on(ApiKey.METADATA, of_epoch(4, one, other))
+        cluster = cluster_of("broker-0:9092")
+        cluster.expect_epoch(T0, 5)
+        began = asyncio.get_running_loop().time()
+        await cluster.refresh(["t"])
+        while cluster.partition(T0).leader is None:
+            await cluster.refresh(["t"])
+            assert asyncio.get_running_loop().time() < began + MAX_LAG_S + 2
+            await asyncio.sleep(1)
+        assert asyncio.get_running_loop().time() >= began + MAX_LAG_S
+        await cluster.close()
+
+    run(scenario, brokers=2)
+
+
+def test_a_topic_created_again_has_epochs_of_its_own():
+    async def scenario(broker):
+        broker.on(ApiKey.METADATA, of_epoch(4, broker))
+        cluster = cluster_of("broker-0:9092")
+        cluster.expect_epoch(T0, 5)
+        broker.on(
+            ApiKey.METADATA,
+            metadata(broker, topics=[("t", ErrorCode.unknown_topic_or_partition)]),
+        )
+        await cluster.refresh(["t"])
+        broker.on(ApiKey.METADATA, of_epoch(0, broker))
+        await cluster.refresh(["t"])
+        assert cluster.partition(T0).leader == broker.id
+        await cluster.close()
+
+    run(scenario)
+
+
 def test_what_all_brokers_say_for_long_is_believed():
     async def scenario(one, other):
         for broker in (one, other):

@@ -8,12 +8,17 @@ from random import Random
 
 import pytest
 
+from kcli.client.cluster import Cluster
 from kcli.client.config import ConsumerConfig
 from kcli.client.consumer import Consumer
 from kcli.client.errors import LogTruncated
+from kcli.client.fetcher import Fetcher
+from kcli.client.group_descriptions import CommittedOffset
+from kcli.client.subscription import SubscriptionState
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.model import OffsetAndEpoch, TopicPartition
 from kserver.wire.api_key import ApiKey
+from kserver.wire.special_offsets import EARLIEST
 from kserver.wire.versions import reply_to
 from tests.support.consuming import MAX_BATCHES, OK, T0, T1, Server, read, run
 from tests.support.loop import SimLoop, simulate
@@ -335,5 +340,43 @@ def test_a_leader_that_moved_is_followed_without_gap_or_repetition():
         for partition in (0, 1):
             assert [r.offset for r in found if r.partition == partition] == list(range(24))
         assert all(server.fetches for server in servers)
+
+    simulate(main, 1)
+
+
+def test_an_offset_committed_under_a_new_leader_is_not_out_of_range_at_the_former_one():
+    """The former leader is partitioned from the others and takes itself for the leader."""
+
+    async def committed(partitions):
+        return dict.fromkeys(partitions, CommittedOffset(8, leader_epoch=2))
+
+    async def main(loop):
+        former, leader = Server(loop), Server(loop, "broker-1", 1)
+        leader.logs[T0].epoch = 2
+        for server, count in ((former, 5), (leader, 10)):
+            server.logs[T0].append(count)
+            await server.broker.start()
+            epoch = server.logs[T0].epoch
+            topics = [("t", OK, (server.broker.id, epoch), (server.broker.id, epoch))]
+            server.broker.on(ApiKey.METADATA, metadata(former.broker, leader.broker, topics=topics))
+        config = ConsumerConfig.of({"bootstrap.servers": "broker-0:9092"})
+        subscription = SubscriptionState()
+        subscription.assign([T0], recall=True)
+        fetcher = Fetcher(
+            config,
+            Cluster(config, random=Random(1)),
+            subscription,
+            default_reset=lambda: EARLIEST,
+            recall=committed,
+        )
+        running = asyncio.create_task(fetcher.run())
+        fetcher.changed()
+        async with asyncio.timeout(5):
+            while not subscription[T0].completed_fetches:
+                fetcher.arrived.clear()
+                await fetcher.arrived.wait()
+        running.cancel()
+        assert subscription[T0].position == 8
+        assert not former.fetches
 
     simulate(main, 1)
