@@ -165,6 +165,14 @@ class Peer(asyncio.BufferedProtocol):
         """Number of requests in flight."""
         return len(self._calls)
 
+    @property
+    def waiting_s(self) -> float:
+        """Age of the oldest request in flight, in seconds; 0 if there is none."""
+        if not self._calls:
+            return 0.0
+        sent_s = self._calls[0].deadline - self._options.request_timeout_ms / 1000
+        return self._loop.time() - sent_s
+
     def version(self, api_key: int, at_most: int = ANY_VERSION) -> int:
         """Return the highest version of an API that both ends support.  Raises KafkaError if
         none."""

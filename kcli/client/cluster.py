@@ -20,13 +20,20 @@ import enum
 import logging
 import re
 import socket
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from random import Random
-from typing import Any, NamedTuple, TypeAlias, TypeVar
-from uuid import UUID
+from typing import Any, NamedTuple, TypeVar
 
 from kcli.client.config import ClientConfig
 from kcli.client.errors import ClientError, ClusterUnreachable, TimedOut
+from kcli.client.topic_metadata import (
+    Address,
+    LeaderEpochs,
+    PartitionMetadata,
+    TopicMetadata,
+    topic_metadata,
+)
 from kserver.config.setting import INT_MAX
 from kserver.errors import ConfigError, ErrorCode, KafkaError, ProtocolError
 from kserver.model import BrokerId, LeaderEpoch, TopicPartition
@@ -35,13 +42,13 @@ from kserver.wire import versions
 from kserver.wire.api_key import ApiKey
 
 T = TypeVar("T")
-Address: TypeAlias = tuple[str, int]
-
 # Decoded, a response takes some ten times its size; librdkafka's receive.message.max.bytes is the
 # same.
 MAX_RESPONSE_BYTES = 100_000_000
-# Seconds for which all brokers may report a lower leader epoch than one of them did.
-MAX_LAG_S = 10.0
+# Seconds without a response after which other brokers are asked whether a broker is still alive.
+SLOW_S = 3.0
+# Seconds without a connection after which the next address is tried as well (RFC 8305: 0.25).
+NEXT_ADDRESS_S = 0.5
 
 _SERVER = re.compile(r"(?:[0-9a-zA-Z%._-]*://)?\[?([0-9a-zA-Z%._:-]*)\]?:([0-9]+)")
 _logger = logging.getLogger(__name__)
@@ -62,26 +69,6 @@ class Node(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port} (id: {self.id} rack: {self.rack or 'null'})"
-
-
-class PartitionMetadata(NamedTuple):
-    """`leader` is None while there is none; the preferred replica is the first of `replicas`."""
-
-    partition: int
-    leader: BrokerId | None
-    leader_epoch: LeaderEpoch
-    replicas: tuple[BrokerId, ...]
-    isr: tuple[BrokerId, ...]
-    offline: tuple[BrokerId, ...]
-
-
-class TopicMetadata(NamedTuple):
-    """`id` is None on brokers older than 2.8; `partitions[p]` is partition p."""
-
-    name: str
-    id: UUID | None
-    is_internal: bool
-    partitions: tuple[PartitionMetadata, ...]
 
 
 _HOST = re.compile(r"[0-9a-zA-Z%._:-]+")
@@ -114,23 +101,15 @@ def addresses_of(servers: Iterable[str]) -> list[Address]:
 class _Link:
     """The connection to one address, open or not, and its failures so far."""
 
-    __slots__ = ("connecting", "failures", "not_before", "peer")
+    __slots__ = ("connecting", "failure", "failures", "not_before", "peer")
 
     def __init__(self) -> None:
         self.peer: Peer | None = None
         self.connecting: asyncio.Future[None] | None = None
         self.failures = 0
+        self.failure: OSError | ProtocolError | None = None
+        """The last failure, if there was no connection since."""
         self.not_before = 0.0
-
-
-class _Lag:
-    """The brokers with older metadata of a topic than another broker had, and since when."""
-
-    __slots__ = ("brokers", "since_s")
-
-    def __init__(self, since_s: float) -> None:
-        self.since_s = since_s
-        self.brokers: set[Address] = set()
 
 
 class Cluster:
@@ -159,9 +138,10 @@ class Cluster:
         self._bootstrap = addresses_of(config.bootstrap_servers)
         self._links: dict[tuple[Address, str], _Link] = {}
         """By address and line; line "" is the shared connection."""
-        self._lagging: dict[str, _Lag] = {}
-        """By topic: the brokers with older metadata of it than another broker had."""
-        self._min_epochs: dict[TopicPartition, LeaderEpoch] = {}
+        self._epochs = LeaderEpochs()
+        self._advertised: set[Address] = set()
+        """The addresses of all brokers that metadata has named so far."""
+        self._watch: asyncio.Task[None] | None = None
         self._options = PeerOptions(
             client_id=config.client_id,
             request_timeout_ms=config.request_timeout_ms,
@@ -175,6 +155,10 @@ class Cluster:
 
     async def close(self) -> None:
         """Close every connection; requests in flight fail."""
+        if self._watch is not None:
+            self._watch.cancel()
+            await asyncio.wait([self._watch])
+            self._watch = None
         peers = [link.peer for link in self._links.values() if link.peer is not None]
         self._links.clear()
         for peer in peers:
@@ -287,27 +271,55 @@ class Cluster:
             for (_, line), link in self._links.items()
             if not line and link.peer and link.peer.is_open
         ]
-        behind = {address for lag in self._lagging.values() for address in lag.brokers}
+        behind = self._epochs.lagging
         known = [(node.host, node.port) for node in self.nodes.values()]
         self._random.shuffle(known)
-        if open_peers and all((peer.host, peer.port) in behind for peer in open_peers):
-            # They may be partitioned from the cluster, while others have newer metadata.
-            for address in known:
-                if address not in behind and not self._fails(address):
-                    with contextlib.suppress(OSError, ProtocolError):
-                        return await self._connect(address)
+
+        def is_doubtful(peer: Peer) -> bool:
+            return (peer.host, peer.port) in behind or peer.waiting_s > SLOW_S
+
+        if open_peers and all(map(is_doubtful, open_peers)):
+            # They may be partitioned from the cluster or paused, while others are neither.
+            doubtful = behind | {(peer.host, peer.port) for peer in open_peers}
+            others = [a for a in known if a not in doubtful and not self._fails(a)]
+            with contextlib.suppress(OSError, ProtocolError):
+                if others:
+                    return await self._first_of(others)
         if open_peers:
-            return min(
-                open_peers, key=lambda peer: ((peer.host, peer.port) in behind, peer.in_flight)
-            )
+            return min(open_peers, key=lambda peer: (is_doubtful(peer), peer.in_flight))
         if not known or self._config.metadata_recovery_strategy.lower() == "rebootstrap":
             known += [address for address in self._bootstrap if address not in known]
+        # Those whose last attempt failed come last.
+        known.sort(key=self._fails)
+        return await self._first_of(known)
+
+    async def _first_of(self, addresses: Sequence[Address]) -> Peer:
+        """Connect to one of the addresses: to the next as soon as the last attempt has failed, or
+        at the same time if it has had no result for a while, as with a broker that is paused.
+        Raises the last error if all fail.
+        """
         errors: list[OSError | ProtocolError] = []
-        for address in known:
-            try:
-                return await self._connect(address)
-            except (OSError, ProtocolError) as error:
-                errors.append(error)
+        waiting = deque(addresses)
+        attempts: set[asyncio.Task[Peer]] = set()
+        try:
+            while waiting or attempts:
+                if waiting:
+                    attempts.add(asyncio.create_task(self._connect(waiting.popleft())))
+                done, attempts = await asyncio.wait(
+                    attempts,
+                    timeout=NEXT_ADDRESS_S if waiting else None,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                for result in await asyncio.gather(*done, return_exceptions=True):
+                    if isinstance(result, Peer):
+                        return result
+                    if not isinstance(result, OSError | ProtocolError):
+                        raise result
+                    errors.append(result)
+        finally:
+            for attempt in attempts:
+                attempt.cancel()
+            await asyncio.gather(*attempts, return_exceptions=True)
         if not self.nodes and all(isinstance(error, socket.gaierror) for error in errors):
             raise ConfigError("No resolvable bootstrap urls given in bootstrap.servers")
         raise errors[-1]
@@ -328,7 +340,10 @@ class Cluster:
                 return link.peer
             if link.connecting is None:
                 break
+            failures = link.failures
             await asyncio.wait([link.connecting])
+            if link.failure is not None and link.failures > failures:
+                raise link.failure
         done = link.connecting = loop.create_future()
         try:
             if link.not_before > loop.time():
@@ -337,7 +352,9 @@ class Cluster:
             if answer_ms is not None:
                 options = dataclasses.replace(options, request_timeout_ms=answer_ms)
             link.peer = await Peer.connect(*address, options)
-            link.failures = 0
+            link.failures, link.failure = 0, None
+            if self._watch is None:
+                self._watch = loop.create_task(self._watch_slow_brokers())
             return link.peer
         except (ValueError, OverflowError) as error:
             # A host name or port that is invalid.
@@ -351,15 +368,43 @@ class Cluster:
             link.connecting = None
             done.set_result(None)
 
-    def _connection_failed(self, link: _Link, address: Address, error: Exception) -> None:
+    def _connection_failed(
+        self, link: _Link, address: Address, error: OSError | ProtocolError
+    ) -> None:
         if link.failures == 0:
             _logger.warning("No connection to %s:%d: %s", *address, error)
         config = self._config
         link.failures += 1
+        link.failure = error
         pause = self._backoff(
             link.failures, config.reconnect_backoff_ms, config.reconnect_backoff_max_ms
         )
         link.not_before = asyncio.get_running_loop().time() + pause
+
+    async def _watch_slow_brokers(self) -> None:
+        """Close the connections to brokers that have not responded for a while, if other brokers
+        no longer list them: a paused broker keeps its connections open, and each request would
+        wait for its whole timeout.
+        """
+        while True:
+            await asyncio.sleep(SLOW_S)
+            slow = [
+                link.peer
+                for (address, _), link in self._links.items()
+                if link.peer and link.peer.waiting_s > SLOW_S and address in self._advertised
+            ]
+            if not slow:
+                continue
+            try:
+                await self.refresh(())
+            except (OSError, KafkaError, ProtocolError, ClientError) as error:
+                _logger.debug("no metadata while a broker is slow: %s", error)
+                continue
+            listed = {(node.host, node.port) for node in self.nodes.values()}
+            for peer in slow:
+                if (peer.host, peer.port) not in listed:
+                    _logger.warning("%s does not respond and has left the cluster", peer)
+                    peer.close()
 
     def _options_for(self, failures: int) -> PeerOptions:
         config = self._config
@@ -382,30 +427,11 @@ class Cluster:
     def expect_epoch(self, partition: TopicPartition, epoch: LeaderEpoch) -> None:
         """Note that a leader of this epoch has been seen, by a group's committed offset: the
         leader is unknown until a broker reports that epoch or a higher one. Otherwise the offset
-        could be out of range at a former leader that is partitioned from the others
-        (Metadata.updateLastSeenEpochIfNewer).
+        could be out of range at a former leader that is partitioned from the others.
         """
-        self._min_epochs[partition] = max(epoch, self._min_epochs.get(partition, -1))
+        self._epochs.expect(partition, epoch)
         if topic := self.topics.get(partition.topic):
-            self.topics[topic.name] = self._without_former_leaders(topic)
-
-    def _without_former_leaders(self, topic: TopicMetadata) -> TopicMetadata:
-        """Return the metadata without leaders of a lower epoch than is known to exist."""
-        if not self._min_epochs:
-            return topic
-        return topic._replace(
-            partitions=tuple(
-                p._replace(leader=None, leader_epoch=epoch)
-                if 0 <= p.leader_epoch < (epoch := self._min_epochs.get(key, -1))
-                else p
-                for p in topic.partitions
-                for key in (TopicPartition(topic.name, p.partition),)
-            )
-        )
-
-    def _forget_epochs(self, topic: str) -> None:
-        for partition in [p for p in self._min_epochs if p.topic == topic]:
-            del self._min_epochs[partition]
+            self.topics[topic.name] = self._epochs.without_former_leaders(topic)
 
     async def refresh(
         self, names: Collection[str] | None, *, create: bool = False
@@ -441,9 +467,13 @@ class Cluster:
                 b.node_id: node_of(b.node_id, b.host, b.port, getattr(b, "rack", None))
                 for b in answer.brokers
             }
+            self._advertised |= {(node.host, node.port) for node in self.nodes.values()}
         self.cluster_id = getattr(answer, "cluster_id", None)
         controller = getattr(answer, "controller_id", -1)
         self.controller = controller if controller in self.nodes else None
+        broker = peer.host, peer.port
+        brokers = [(node.host, node.port) for node in self.nodes.values()]
+        now_s = asyncio.get_running_loop().time()
         before = self.topics
         topics = {} if asked is None else dict(before)
         names = None if asked is None else set(asked)
@@ -453,47 +483,16 @@ class Cluster:
                 # A name is null only if a topic was requested by an id that is unknown.
                 continue
             if topic.error_code == ErrorCode.none:
-                topics[topic.name] = self._newer(_topic(topic), before.get(topic.name), peer)
+                topics[topic.name] = self._epochs.choose(
+                    topic_metadata(topic), before.get(topic.name), broker, brokers, now_s
+                )
             else:
                 refused[topic.name] = KafkaError(topic.error_code)
                 if topic.error_code == ErrorCode.unknown_topic_or_partition:
                     topics.pop(topic.name, None)
-                    self._forget_epochs(topic.name)
+                    self._epochs.forget(topic.name)
         self.topics = topics
         return refused
-
-    def _newer(self, now: TopicMetadata, before: TopicMetadata | None, peer: Peer) -> TopicMetadata:
-        """Return the metadata with the higher leader epoch for each partition: a lagging broker
-        must not lead back to an old leader, however long it is partitioned from the others. If all
-        of them report less for MAX_LAG_S, the higher epoch was wrong.
-        """
-        known = {} if before is None else {p.partition: p for p in before.partitions}
-        if before is not None and before.id != now.id:
-            # The name was created again, with epochs of its own.
-            known = {}
-            self._forget_epochs(now.name)
-        newest = self._without_former_leaders(
-            now._replace(
-                partitions=tuple(
-                    old
-                    if (old := known.get(p.partition)) and old.leader_epoch > p.leader_epoch >= 0
-                    else p
-                    for p in now.partitions
-                ),
-            )
-        )
-        if newest == now:
-            self._lagging.pop(now.name, None)
-            return now
-        time = asyncio.get_running_loop().time()
-        lag = self._lagging.setdefault(now.name, _Lag(time))
-        lag.brokers.add((peer.host, peer.port))
-        all_lag = all((node.host, node.port) in lag.brokers for node in self.nodes.values())
-        if time - lag.since_s < MAX_LAG_S or not all_lag:
-            return newest
-        del self._lagging[now.name]
-        self._forget_epochs(now.name)
-        return now
 
 
 def expect_topic_name(name: object) -> None:
@@ -504,22 +503,3 @@ def expect_topic_name(name: object) -> None:
         name.encode()
     except UnicodeEncodeError as error:
         raise ClientError(f"the topic name {name!r} cannot be encoded in UTF-8") from error
-
-
-def _topic(topic: Any) -> TopicMetadata:
-    """Return one topic of a Metadata or DescribeTopicPartitions response."""
-    partitions = tuple(
-        PartitionMetadata(
-            p.partition_index,
-            p.leader_id if p.leader_id >= 0 else None,
-            getattr(p, "leader_epoch", -1),
-            p.replica_nodes,
-            p.isr_nodes,
-            getattr(p, "offline_replicas", ()),
-        )
-        for p in sorted(topic.partitions, key=lambda p: p.partition_index)
-    )
-    if [p.partition for p in partitions] != list(range(len(partitions))):
-        raise ProtocolError(f"metadata of {topic.name} leaves out partitions")
-    id = getattr(topic, "topic_id", None)
-    return TopicMetadata(topic.name, id, getattr(topic, "is_internal", False), partitions)

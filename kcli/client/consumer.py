@@ -29,7 +29,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
 from kcli.client import arguments, offsets
-from kcli.client.cluster import Cluster, PartitionMetadata, expect_topic_name
+from kcli.client.cluster import Cluster, expect_topic_name
 from kcli.client.completed_fetch import FetchedBatch
 from kcli.client.config import ConsumerConfig
 from kcli.client.errors import ClientError, TimedOut, Undeserializable
@@ -42,6 +42,7 @@ from kcli.client.named import named
 from kcli.client.offsets import ListedOffset
 from kcli.client.serialization import DESERIALIZERS, Deserializer, as_it_is
 from kcli.client.subscription import Assigned, SubscriptionState
+from kcli.client.topic_metadata import PartitionMetadata
 from kserver.errors import ConfigError, ErrorCode, KafkaError, ProtocolError
 from kserver.model import LeaderEpoch, Offset, TopicPartition
 from kserver.wire.batch import Record, TimestampType

@@ -14,8 +14,9 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from uuid import UUID
 
-from kcli.client.cluster import Cluster, TopicMetadata
+from kcli.client.cluster import Cluster
 from kcli.client.config import ConsumerConfig
+from kcli.client.topic_metadata import TopicMetadata
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 
 _logger = logging.getLogger(__name__)

@@ -21,9 +21,9 @@ from kcli.running import EXPECTED, reason
 from kserver.model import Offset, TopicPartition
 
 if TYPE_CHECKING:
-    from kcli.client.cluster import TopicMetadata
     from kcli.client.config import ConsumerConfig
     from kcli.client.consumer import Consumer, FetchedBatch
+    from kcli.client.topic_metadata import TopicMetadata
 
 LOOK_AGAIN_S = 0.1
 SLOW_S = 1.0

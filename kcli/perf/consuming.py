@@ -15,9 +15,9 @@ from kcli.perf.consumed import Consumed
 from kserver.model import TopicPartition
 
 if TYPE_CHECKING:
-    from kcli.client.cluster import TopicMetadata
     from kcli.client.config import ConsumerConfig
     from kcli.client.consumer import Consumer
+    from kcli.client.topic_metadata import TopicMetadata
 
 POLL_MS = 100
 LOOK_AGAIN_S = 0.1

@@ -31,8 +31,9 @@ from kserver.wire.api_key import ApiKey
 from kserver.wire.special_offsets import LATEST
 
 if TYPE_CHECKING:
-    from kcli.client.cluster import Cluster, Node, PartitionMetadata, TopicMetadata
+    from kcli.client.cluster import Cluster, Node
     from kcli.client.group_descriptions import CommittedOffset
+    from kcli.client.topic_metadata import PartitionMetadata, TopicMetadata
 
 T = TypeVar("T")
 

@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -143,41 +144,61 @@ def _run(of: str, command: list[str], environment: dict[str, str] | None = None)
     return ran.stdout
 
 
-class Acknowledged:
-    """`with Acknowledged(kind's name, addresses, topic) as acknowledged:` while our client
-    sends records; it has sent some when the block begins."""
+class Timeline:
+    """`with Timeline(kind's name, module, words) as timeline:` while a module of
+    tests.bench.python prints lines of two times: when a record was sent, and when it had been
+    acknowledged. It has printed some when the block begins."""
 
-    def __init__(self, of: str, addresses: str, topic: str) -> None:
-        self.of = of
-        self.words = [addresses, topic]
+    def __init__(self, kind: str, module: str, words: Sequence[str]) -> None:
+        self.kind = kind
+        self.command = [sys.executable, "-P", "-m", module, *words]
 
-    def __enter__(self) -> Acknowledged:
-        command = [sys.executable, "-P", "-m", "tests.bench.python.failover", *self.words]
-        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    def __enter__(self) -> Timeline:
         self._process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+            self.command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
         )
+        # A program that prints no more ends, and with it the wait for its next line.
+        self._limit = threading.Timer(TIMEOUT_S, self._process.kill)
+        self._limit.start()
         for _ in range(SOME):
-            self._line()
+            self._times()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._limit.cancel()
         self._process.kill()
         self._process.wait()
 
     def next_after(self, began: float) -> float:
-        """Seconds from `began`, of the monotonic clock, until a record that was sent later was
-        acknowledged."""
+        """Return the seconds from `began`, of the monotonic clock, until a record that was sent
+        later was acknowledged."""
         while True:
-            sent, acknowledged = self._line()
+            sent, acknowledged = self._times()
             if sent > began:
                 return acknowledged - began
 
-    def _line(self) -> tuple[float, float]:
+    def end(self) -> dict[str, float]:
+        """Close the program's standard input, and return the figures of its last line."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        while not (line := self._line()).startswith("{"):
+            pass
+        figures: dict[str, float] = json.loads(line)
+        return figures
+
+    def _times(self) -> tuple[float, float]:
+        sent, acknowledged = self._line().split()
+        return float(sent), float(acknowledged)
+
+    def _line(self) -> str:
         assert self._process.stdout is not None
         assert self._process.stderr is not None
         line = self._process.stdout.readline()
         if not line:
-            raise BenchError(f"a producer of {self.of} ended: {self._process.stderr.read()}")
-        sent, acknowledged = line.split()
-        return float(sent), float(acknowledged)
+            raise BenchError(f"a client of {self.kind} ended: {self._process.stderr.read()}")
+        return line

@@ -6,6 +6,7 @@ counts from the signal to the acknowledgement, by all in sync, of a record that 
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import statistics
 import time
@@ -33,6 +34,9 @@ KILLS_A_SECOND = 7
 KILLS_OF_A_RIVAL = 1
 """The same; each takes from ten seconds."""
 PARTITIONS = 1000
+MEMBERS, GROUPS = (3, 30), 3
+"""Sizes of groups, and how many of each size lose their coordinator."""
+PRODUCER, GROUP = "tests.bench.python.failover", "tests.bench.python.group_failover"
 
 ONE_S, THREE_S = "messages/s, 1 partition", "messages/s, 3 partitions"
 CPU_GB = "brokers' CPU s/GB"
@@ -107,7 +111,8 @@ def killed(cluster: Cluster, leads: bool, is_controller: bool, *, terminate: boo
     topic = cluster.create(1, leader=leader)
     cluster.until_whole(topic)
     victim = leader if leads else controller
-    with clients.Acknowledged(cluster.kind.name, cluster.address, topic) as acknowledged:
+    words = [cluster.address, topic]
+    with clients.Timeline(cluster.kind.name, PRODUCER, words) as acknowledged:
         began = time.monotonic()
         if terminate:
             cluster.terminate(victim)
@@ -138,6 +143,50 @@ def failover(work: Work, server: Server, _: str) -> Mapping[str, float]:
             ]
             found |= {p50_s(role): statistics.median(took), worst_s(role): max(took)}
     return found
+
+
+def groups(work: Work, server: Server, _: str) -> Mapping[str, float]:
+    found: dict[str, float] = {}
+    with alone(work, server) as cluster:
+        for members in MEMBERS:
+            figures = [group_failover(cluster, members, f"{members}-{n}") for n in range(GROUPS)]
+            seconds, doubled = zip(*figures, strict=True)
+            found |= {
+                read_again_s(members): statistics.median(seconds),
+                worst_s(f"{members} members"): max(seconds),
+                doubled_of(members): max(doubled),
+            }
+    return found
+
+
+def group_failover(cluster: Cluster, members: int, group: str) -> tuple[float, float]:
+    """Kill the group's coordinator, which is not the controller; return the seconds until each
+    member has read and committed again, and the records that were read twice."""
+    topic = cluster.create(members)
+    cluster.until_whole(topic)
+    controller = cluster.controller()
+    names = (f"{group}-{number}" for number in itertools.count())
+    name, victim = next(
+        (name, id_) for name in names if (id_ := cluster.coordinator(name)) != controller
+    )
+    words = [cluster.address, topic, name, str(members)]
+    with clients.Timeline(cluster.kind.name, GROUP, words) as committed:
+        began = time.monotonic()
+        cluster.brokers[victim].kill()
+        found = committed.next_after(began)
+        cluster.bring_back(victim, topic)
+        figures = committed.end()
+    if figures["skipped"]:
+        raise BenchError(f"{cluster.kind.name}: records that no member read: {figures}")
+    return found, figures["doubled"]
+
+
+def read_again_s(members: int) -> str:
+    return f"{members} members: p50 s"
+
+
+def doubled_of(members: int) -> str:
+    return f"{members} members: records read twice"
 
 
 def p50_s(role: str) -> str:
@@ -264,6 +313,22 @@ ROWS = (
                 ((p50_s(role), 0.2), (worst_s(role), 1))
                 if "SIGTERM" in role
                 else ((p50_s(role), 0.5), (worst_s(role), 1))
+            )
+        },
+        of_cluster=True,
+    ),
+    Row(
+        "cluster-groups",
+        "groups of 3 and 30 consumers of librdkafka: from kill -9 of the coordinator until each"
+        " member has read and committed again, and the records that were read twice",
+        groups,
+        {
+            figure: bound
+            for members in MEMBERS
+            for figure, bound in (
+                (read_again_s(members), at_most_times(1)),
+                (worst_s(f"{members} members"), at_most_times(1)),
+                (doubled_of(members), None),
             )
         },
         of_cluster=True,

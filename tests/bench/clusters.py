@@ -92,16 +92,20 @@ class Cluster:
         controllers = {id_: free_port() for id_ in ids}
         quorum = ",".join(f"{id_}@127.0.0.1:{port}" for id_, port in controllers.items())
         self.brokers = {
-            id_: Server(self._member(id_, quorum), directory / str(id_), *self._settings(id_))
+            id_: Server(
+                self._member(id_, quorum), directory / str(id_), *self._settings(id_, count)
+            )
             for id_ in ids
         }
         self._topics = 0
 
-    def _settings(self, id_: int) -> Sequence[str]:
-        if self.kind is not OURS:
-            return ()
-        assert self.zookeeper is not None
-        return (f"broker.id={id_}", f"zookeeper.connect={self.zookeeper.address}")
+    def _settings(self, id_: int, count: int) -> Sequence[str]:
+        # Kafka's default; apache-kafka sets 1, as its brokers are mostly alone.
+        settings = [f"offsets.topic.replication.factor={min(3, count)}"]
+        if self.kind is OURS:
+            assert self.zookeeper is not None
+            settings += [f"broker.id={id_}", f"zookeeper.connect={self.zookeeper.address}"]
+        return settings
 
     def _member(self, id_: int, quorum: str) -> Kind:
         if self.kind is OURS:
@@ -185,6 +189,19 @@ class Cluster:
             asked = [{"topic_name": "__cluster_metadata", "partitions": partitions}]
             (found,) = client.call(ApiKey.DESCRIBE_QUORUM, 0, topics=asked).topics
         return int(found.partitions[0].leader_id)
+
+    def coordinator(self, group: str) -> int:
+        """Return the id of the group's coordinator, as soon as it has one."""
+        found: list[int] = []
+
+        def told() -> bool:
+            with WireClient(self.survivor().address) as client:
+                answer = client.call(ApiKey.FIND_COORDINATOR, 0, key=group)
+            found.append(int(answer.node_id))
+            return answer.error_code is ErrorCode.none
+
+        self.until(told, "names no coordinator")
+        return found[-1]
 
     def until(self, holds: Callable[[], bool], what: str) -> None:
         """BenchError where it does not come about."""

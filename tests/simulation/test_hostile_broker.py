@@ -10,11 +10,11 @@ from uuid import UUID
 import pytest
 
 from kcli.client.admin import Admin, NewPartitions, NewTopic, ResourceType
-from kcli.client.cluster import MAX_LAG_S
 from kcli.client.config import AdminConfig, ConsumerConfig, ProducerConfig
 from kcli.client.consumer import Consumer
 from kcli.client.errors import ClientError
 from kcli.client.producer import Producer
+from kcli.client.topic_metadata import MAX_LAG_S
 from kserver.errors import ConfigError, KafkaError, ProtocolError
 from kserver.model import TopicPartition
 from tests.support.hostile import Known

@@ -21,8 +21,8 @@ import kserver.metadata
 import kserver.replica.fetch
 import kserver.replica.partition
 import kserver.txn.shard
-from kcli.client.cluster import Cluster, TopicMetadata
 from kcli.client.completed_fetch import CompletedFetch, FetchedBatch
+from kcli.client.topic_metadata import LeaderEpochs, TopicMetadata
 from kserver import znodes
 from kserver.controller import election, reassignment
 from kserver.controller.context import LiveBroker, Returned
@@ -148,9 +148,9 @@ def all_whole(
 
 
 def knows_the_first(
-    self: Cluster, now: TopicMetadata, before: TopicMetadata | None
+    self: LeaderEpochs, reported: TopicMetadata, known: TopicMetadata | None, *_: Any
 ) -> TopicMetadata:
-    return before or now
+    return known or reported
 
 
 def looks_for_later(self: Log, timestamp: int) -> Any:
@@ -389,7 +389,7 @@ PLANTED: Mapping[str, Planted] = {
     ),
     "progress-during-fault": Planted(
         "a client keeps to the leader that it knew first",
-        [(Cluster, "_newer", knows_the_first)],
+        [(LeaderEpochs, "choose", knows_the_first)],
         faults=("kill",),
         has_long_one=True,
     ),

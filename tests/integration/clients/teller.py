@@ -46,6 +46,8 @@ class Teller:
             with self._told:
                 take(line)
                 self._told.notify_all()
+        # Its output ends before the process does: who waits for the end is notified of the end.
+        self._process.wait()
         with self._told:
             self._told.notify_all()
 

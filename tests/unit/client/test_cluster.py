@@ -8,10 +8,11 @@ from random import Random
 import pytest
 
 from kcli.client.admin import Admin
-from kcli.client.cluster import MAX_LAG_S, Cluster, To, addresses_of, node_of
+from kcli.client.cluster import Cluster, To, addresses_of, node_of
 from kcli.client.config import AdminConfig
 from kcli.client.consumer import Consumer
 from kcli.client.errors import ClusterUnreachable, TimedOut
+from kcli.client.topic_metadata import MAX_LAG_S
 from kserver.errors import ConfigError, ErrorCode, KafkaError, ProtocolError
 from kserver.model import TopicPartition
 from kserver.wire.api_key import ApiKey

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from work import AT_ONCE, COPY, SESSION_TIMEOUT_MS, TRANSACTION_TIMEOUT_MS, options, tell, transfers
 
@@ -18,8 +20,18 @@ def main() -> None:
             "linger.ms": 0,
         }
     )
-    producer.init_transactions()
+    retry(producer.init_transactions)
     copy(producer) if given.mode == COPY else transfer(producer)
+
+
+def retry(call: Callable[..., None], *arguments: object) -> None:
+    """Call again after a time-out, as librdkafka asks of the application."""
+    while True:
+        try:
+            return call(*arguments)
+        except KafkaException as error:
+            if not error.args[0].retriable():
+                raise
 
 
 def copy(producer: Producer) -> None:
@@ -45,15 +57,17 @@ def copy(producer: Producer) -> None:
             for message in read:
                 producer.produce(given.target, message.value(), partition=message.partition())
             offsets = consumer.position(consumer.assignment())
-            producer.send_offsets_to_transaction(
-                [o for o in offsets if o.offset >= 0], consumer.consumer_group_metadata()
+            retry(
+                producer.send_offsets_to_transaction,
+                [o for o in offsets if o.offset >= 0],
+                consumer.consumer_group_metadata(),
             )
-            producer.commit_transaction()
+            retry(producer.commit_transaction)
             tell("committed")
         except KafkaException as error:
             if not error.args[0].txn_requires_abort():
                 raise
-            producer.abort_transaction()
+            retry(producer.abort_transaction)
             tell("aborted")
             committed = consumer.committed(consumer.assignment())
             for partition in committed:
@@ -69,7 +83,7 @@ def transfer(producer: Producer) -> None:
             producer.produce(given.target, str(-amount), partition=taken)
             if is_kept:
                 producer.produce(given.target, str(amount), partition=to)
-                producer.commit_transaction()
+                retry(producer.commit_transaction)
             else:
                 producer.flush()
         except KafkaException as error:
@@ -77,7 +91,7 @@ def transfer(producer: Producer) -> None:
                 raise
             is_kept = False
         if not is_kept:
-            producer.abort_transaction()
+            retry(producer.abort_transaction)
         tell("committed" if is_kept else "aborted")
 
 

@@ -6,7 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from kcli.client.cluster import Node, PartitionMetadata, TopicMetadata
+from kcli.client.cluster import Node
+from kcli.client.topic_metadata import PartitionMetadata, TopicMetadata
 from kcli.top.rates import GROUP, History, Row, growth, trend
 from kcli.top.snapshot import BrokerAnswers, SeenGroup, Snapshot, Told
 from kserver.model import TopicPartition
