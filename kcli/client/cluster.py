@@ -271,22 +271,19 @@ class Cluster:
             for (_, line), link in self._links.items()
             if not line and link.peer and link.peer.is_open
         ]
-        behind = self._epochs.lagging
+        # They may be partitioned from the cluster, or paused, while others are neither.
+        doubtful = self._epochs.lagging | self._slow()
         known = [(node.host, node.port) for node in self.nodes.values()]
         self._random.shuffle(known)
-
-        def is_doubtful(peer: Peer) -> bool:
-            return (peer.host, peer.port) in behind or peer.waiting_s > SLOW_S
-
-        if open_peers and all(map(is_doubtful, open_peers)):
-            # They may be partitioned from the cluster or paused, while others are neither.
-            doubtful = behind | {(peer.host, peer.port) for peer in open_peers}
+        if open_peers and all((peer.host, peer.port) in doubtful for peer in open_peers):
             others = [a for a in known if a not in doubtful and not self._fails(a)]
             with contextlib.suppress(OSError, ProtocolError):
                 if others:
                     return await self._first_of(others)
         if open_peers:
-            return min(open_peers, key=lambda peer: (is_doubtful(peer), peer.in_flight))
+            return min(
+                open_peers, key=lambda peer: ((peer.host, peer.port) in doubtful, peer.in_flight)
+            )
         if not known or self._config.metadata_recovery_strategy.lower() == "rebootstrap":
             known += [address for address in self._bootstrap if address not in known]
         # Those whose last attempt failed come last.
@@ -388,23 +385,27 @@ class Cluster:
         """
         while True:
             await asyncio.sleep(SLOW_S)
-            slow = [
-                link.peer
-                for (address, _), link in self._links.items()
-                if link.peer and link.peer.waiting_s > SLOW_S and address in self._advertised
-            ]
-            if not slow:
+            if not (slow := self._slow() & self._advertised):
                 continue
             try:
-                await self.refresh(())
+                async with asyncio.timeout(SLOW_S):
+                    await self.refresh(())
             except (OSError, KafkaError, ProtocolError, ClientError) as error:
                 _logger.debug("no metadata while a broker is slow: %s", error)
                 continue
-            listed = {(node.host, node.port) for node in self.nodes.values()}
-            for peer in slow:
-                if (peer.host, peer.port) not in listed:
-                    _logger.warning("%s does not respond and has left the cluster", peer)
-                    peer.close()
+            gone = slow - {(node.host, node.port) for node in self.nodes.values()}
+            for (address, _), link in self._links.items():
+                if address in gone and link.peer is not None:
+                    _logger.debug("%s does not respond and has left the cluster", link.peer)
+                    link.peer.close()
+
+    def _slow(self) -> set[Address]:
+        """Return the brokers that have not responded for a while, on any connection."""
+        return {
+            address
+            for (address, _), link in self._links.items()
+            if link.peer is not None and link.peer.waiting_s > SLOW_S
+        }
 
     def _options_for(self, failures: int) -> PeerOptions:
         config = self._config

@@ -1,0 +1,122 @@
+"""A broker that is paused keeps its connections open and answers nothing; clients wait for it no
+longer than it takes the cluster to go on without it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from kcli.client import Consumer, Producer
+from kcli.client.admin import Admin, NewTopic
+from kcli.client.cluster import NEXT_ADDRESS_S, SLOW_S
+from kcli.client.config import AdminConfig, ConsumerConfig, ProducerConfig
+from kcli.client.coordinators import find
+from kcli.client.descriptions import CoordinatorType
+from tests.support.loop import SimLoop, simulate
+from tests.support.seeds import seeds
+from tests.support.simulated_cluster import SETTINGS, SimulatedCluster
+
+SEEDS = seeds(3)
+SESSION_S = int(SETTINGS["zookeeper.session.timeout.ms"]) / 1000
+BOUND_S = SESSION_S + 3 * SLOW_S
+"""Far below request.timeout.ms, which is 30 s."""
+
+
+async def started(loop: SimLoop) -> SimulatedCluster:
+    cluster = SimulatedCluster(loop, 3)
+    await cluster.start()
+    async with Admin(AdminConfig.of(cluster.bootstrap), random=loop.random) as admin:
+        topics = [NewTopic("t", assignments={0: (2, 3, 1)})]
+        (created,) = (await admin.create_topics(topics)).values()
+        assert not isinstance(created, Exception)
+    await cluster.until_in_sync("t", 1)
+    return cluster
+
+
+def producer_of(loop: SimLoop, cluster: SimulatedCluster, **settings: str) -> Producer:
+    config = cluster.bootstrap | {k.replace("_", "."): v for k, v in settings.items()}
+    clock = cluster.brokers[1].clock
+    return Producer(ProducerConfig.of(config), now_ms=clock.now_ms, random=loop.random)
+
+
+async def coordinator(
+    loop: SimLoop, cluster: SimulatedCluster, kind: CoordinatorType, among: set[int]
+) -> tuple[str, int]:
+    """Return an id that one of these brokers coordinates, and that broker."""
+    async with Admin(AdminConfig.of(cluster.bootstrap), random=loop.random) as admin:
+        while True:
+            for key in (f"x{number}" for number in range(20)):
+                node = (await find(admin.cluster, [key], kind))[key]
+                if not isinstance(node, Exception) and node.id in among:
+                    return key, node.id
+            await asyncio.sleep(0.5)
+
+
+async def a_producer(loop: SimLoop) -> None:
+    cluster = await started(loop)
+    async with producer_of(loop, cluster) as producer:
+        await (await producer.send("t", b"0", partition=0))
+        cluster.brokers[2].pause()
+        began_s = loop.time()
+        await (await producer.send("t", b"1", partition=0))
+        assert loop.time() - began_s < BOUND_S
+        cluster.brokers[2].resume()
+    await cluster.until_all_in_sync()
+    cluster.check()
+
+
+async def a_transaction(loop: SimLoop) -> None:
+    cluster = await started(loop)
+    id_, paused = await coordinator(loop, cluster, CoordinatorType.TRANSACTION, {1, 3})
+    async with producer_of(loop, cluster, transactional_id=id_) as producer:
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        await (await producer.send("t", b"0", partition=0))
+        cluster.brokers[paused].pause()
+        began_s = loop.time()
+        await producer.commit_transaction()
+        assert loop.time() - began_s < BOUND_S
+        cluster.brokers[paused].resume()
+    await cluster.until_all_in_sync()
+    cluster.check()
+
+
+async def a_member_of_a_group(loop: SimLoop) -> None:
+    cluster = await started(loop)
+    group, paused = await coordinator(loop, cluster, CoordinatorType.GROUP, {1, 3})
+    settings = {"group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": "false"}
+    config = ConsumerConfig.of(cluster.bootstrap | settings)
+    async with (
+        producer_of(loop, cluster) as producer,
+        Consumer(config, random=loop.random) as consumer,
+    ):
+        await (await producer.send("t", b"0", partition=0))
+        consumer.subscribe(["t"])
+        while not await consumer.poll(1000):
+            assert loop.time() < 60
+        cluster.brokers[paused].pause()
+        began_s = loop.time()
+        await consumer.commit()
+        assert loop.time() - began_s < BOUND_S
+        cluster.brokers[paused].resume()
+    await cluster.until_all_in_sync()
+    cluster.check()
+
+
+async def a_new_client(loop: SimLoop) -> None:
+    """The first address of bootstrap.servers is that of the paused broker."""
+    cluster = await started(loop)
+    cluster.brokers[1].pause()
+    began_s = loop.time()
+    async with Admin(AdminConfig.of(cluster.bootstrap), random=loop.random) as admin:
+        assert [topic.name for topic in await admin.list_topics()] == ["t"]
+    assert loop.time() - began_s < 2 * NEXT_ADDRESS_S
+    cluster.brokers[1].resume()
+    cluster.check()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("scenario", [a_producer, a_transaction, a_member_of_a_group, a_new_client])
+def test_a_paused_broker_is_not_waited_for(scenario, seed):
+    simulate(scenario, seed)
