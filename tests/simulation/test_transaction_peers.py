@@ -1,0 +1,99 @@
+"""Transaction requests of a broker to another one, whose responses the test chooses."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kserver.errors import ErrorCode
+from kserver.metadata import BrokerInfo, PartitionInfo
+from kserver.model import TRANSACTION_STATE, Endpoint
+from kserver.wire.api_key import ApiKey
+from kserver.wire.versions import reply_to
+from tests.simulation.test_broker import create
+from tests.simulation.test_transaction_coordinator import (
+    NAME,
+    SETTINGS,
+    TOPIC,
+    Refused,
+    Writer,
+    parts_of,
+)
+from tests.support.loop import SimLoop, simulate
+from tests.support.scripted_broker import ScriptedBroker
+from tests.support.simulated import PORT, SimulatedBroker
+
+OTHER = 1
+"""Id of the scripted broker."""
+
+
+class Scene:
+    """A broker with a topic of two partitions, a transactional producer, and the scripted
+    broker."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self.loop = loop
+        self.broker = SimulatedBroker(loop, SETTINGS)
+        self.other = ScriptedBroker(loop, "other", PORT, OTHER)
+        self.writer = Writer(loop, self.broker, 2)
+
+    async def start(self) -> None:
+        await self.broker.start()
+        await create(await self.broker.connect(), TOPIC, 2)
+        await self.writer.begin()
+        await self.other.start()
+        self.parts = parts_of(self.broker)
+
+    def move_to_other(self, topic: str, index: int) -> None:
+        """Change the broker's metadata: the scripted broker leads this partition."""
+        image = self.parts.metadata.current
+        endpoint = Endpoint("PLAINTEXT", "PLAINTEXT", self.other.name, PORT)
+        other = BrokerInfo(OTHER, {"PLAINTEXT": endpoint})
+        info = image.topics[topic]
+        partitions = list(info.partitions)
+        partitions[index] = PartitionInfo(index, OTHER, 0, (OTHER,), (OTHER,))
+        moved = {topic: replace(info, partitions=tuple(partitions))}
+        image = replace(image, brokers={**image.brokers, OTHER: other})
+        self.parts.metadata.update(image.with_topics(moved))
+
+    def move_coordinator_to_other(self) -> None:
+        self.move_to_other(TRANSACTION_STATE, self.parts.transactions.partition_of(NAME))
+
+    def end_of(self, index: int) -> int:
+        return self.parts.replicas.get(TOPIC, index).log.log_end_offset
+
+
+def run(scenario: Callable[[Scene], Coroutine[Any, Any, None]]) -> None:
+    async def main(loop: SimLoop) -> None:
+        scene = Scene(loop)
+        await scene.start()
+        async with asyncio.timeout(60):
+            await scenario(scene)
+        await scene.broker.stop()
+        scene.other.stop()
+        assert not scene.broker.bugs
+
+    simulate(main, 1)
+
+
+# Verification: AddPartitionsToTxn
+
+
+@pytest.mark.parametrize("version", [11, 12])
+def test_a_batch_is_rejected_if_this_broker_is_not_authorized_to_verify_it(version: int) -> None:
+    def not_authorized(request: Any) -> Any:
+        return reply_to(request)(error_code=ErrorCode.cluster_authorization_failed)
+
+    async def scenario(scene: Scene) -> None:
+        scene.other.on(ApiKey.ADD_PARTITIONS_TO_TXN, not_authorized)
+        scene.move_coordinator_to_other()
+        with pytest.raises(Refused) as refused:
+            await scene.writer.produce(0, 1, version=version)
+        assert refused.value.args == (ErrorCode.invalid_txn_state,)
+        assert scene.end_of(0) == 0
+
+    run(scenario)
