@@ -164,6 +164,19 @@ def test_an_answer_that_was_lost_is_given_again():
     assert heard.epoch == member.epoch == c.group.epoch
 
 
+def test_an_assignment_whose_response_was_lost_is_sent_again_even_if_the_request_is_not_full():
+    c = coordinator()
+    member, other = Consumer(c, "a"), Consumer(c, "b")
+    settle(c, member, other)
+    other.leave()
+    member.beat(is_lost=True)
+    assert c.group.members["a"].at.assigned.keys() == c.partitions("t")
+    member.is_to_say_all = False  # the Java client would send a full request
+    member.beat()
+    assert member.epoch == c.group.epoch
+    assert member.owned == c.partitions("t")
+
+
 def test_an_epoch_whose_answers_are_lost_again_and_again_is_still_the_next():
     """Meanwhile the member is given more in that epoch, piece by piece."""
     c = coordinator()
