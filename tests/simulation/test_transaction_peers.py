@@ -11,7 +11,8 @@ import pytest
 
 from kserver.errors import ErrorCode
 from kserver.metadata import BrokerInfo, PartitionInfo
-from kserver.model import TRANSACTION_STATE, Endpoint
+from kserver.model import TRANSACTION_STATE, Endpoint, TopicPartition
+from kserver.txn.transaction import ProducerIdAndEpoch
 from kserver.wire.api_key import ApiKey
 from kserver.wire.versions import reply_to
 from tests.simulation.test_broker import create
@@ -95,5 +96,50 @@ def test_a_batch_is_rejected_if_this_broker_is_not_authorized_to_verify_it(versi
             await scene.writer.produce(0, 1, version=version)
         assert refused.value.args == (ErrorCode.invalid_txn_state,)
         assert scene.end_of(0) == 0
+
+    run(scenario)
+
+
+def added(request: Any) -> Any:
+    """Return a response without errors."""
+    new = reply_to(request)
+    result = new.results_by_transaction
+    topic = result.topic_results
+    return new(
+        results_by_transaction=[
+            result(
+                transactional_id=transaction.transactional_id,
+                topic_results=[
+                    topic(
+                        name=named.name,
+                        results_by_partition=[
+                            topic.results_by_partition(partition_index=index)
+                            for index in named.partitions
+                        ],
+                    )
+                    for named in transaction.topics
+                ],
+            )
+            for transaction in request.transactions
+        ]
+    )
+
+
+def test_two_verifications_of_one_transactional_id_are_sent_one_after_the_other() -> None:
+    """As of Produce and TxnOffsetCommit at the same time."""
+
+    async def scenario(scene: Scene) -> None:
+        scene.other.on(ApiKey.ADD_PARTITIONS_TO_TXN, added)
+        scene.move_coordinator_to_other()
+        producer = ProducerIdAndEpoch(*scene.writer.given)
+        verifications = [
+            scene.parts.verification.refused(
+                NAME, producer, frozenset({TopicPartition(TOPIC, index)}), adds=True
+            )
+            for index in (0, 1)
+        ]
+        assert await asyncio.gather(*verifications) == [{}, {}]
+        requests = scene.other.asked(ApiKey.ADD_PARTITIONS_TO_TXN)
+        assert [len(request.transactions) for request in requests] == [1, 1]
 
     run(scenario)
