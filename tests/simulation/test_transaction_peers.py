@@ -12,7 +12,7 @@ import pytest
 from kserver.errors import ErrorCode
 from kserver.metadata import BrokerInfo, PartitionInfo
 from kserver.model import TRANSACTION_STATE, Endpoint, TopicPartition
-from kserver.txn.transaction import ProducerIdAndEpoch
+from kserver.txn.transaction import PREPARED, ProducerIdAndEpoch, TransactionState
 from kserver.wire.api_key import ApiKey
 from kserver.wire.versions import reply_to
 from tests.simulation.test_broker import create
@@ -22,6 +22,7 @@ from tests.simulation.test_transaction_coordinator import (
     TOPIC,
     Refused,
     Writer,
+    kept,
     parts_of,
 )
 from tests.support.loop import SimLoop, simulate
@@ -63,6 +64,22 @@ class Scene:
 
     def move_coordinator_to_other(self) -> None:
         self.move_to_other(TRANSACTION_STATE, self.parts.transactions.partition_of(NAME))
+
+    @property
+    def state(self) -> TransactionState:
+        return kept(self.broker)[NAME]
+
+    async def commit_with_marker_for_other(self, code: ErrorCode) -> None:
+        """Commit a transaction whose markers the scripted broker answers with this code."""
+
+        def written(request: Any) -> Any:
+            return markers_written(request, code)
+
+        self.other.on(ApiKey.WRITE_TXN_MARKERS, written)
+        for index in (0, 1):
+            await self.writer.produce(index, 1, version=12)
+        self.move_to_other(TOPIC, 0)
+        await self.writer.end(True)
 
     def end_of(self, index: int) -> int:
         return self.parts.replicas.get(TOPIC, index).log.log_end_offset
@@ -141,5 +158,71 @@ def test_two_verifications_of_one_transactional_id_are_sent_one_after_the_other(
         assert await asyncio.gather(*verifications) == [{}, {}]
         requests = scene.other.asked(ApiKey.ADD_PARTITIONS_TO_TXN)
         assert [len(request.transactions) for request in requests] == [1, 1]
+
+    run(scenario)
+
+
+# Markers: WriteTxnMarkers
+
+
+def markers_written(request: Any, code: ErrorCode) -> Any:
+    """Return a response with this code for every partition."""
+    new = reply_to(request)
+    topic = new.markers.topics
+    return new(
+        markers=[
+            new.markers(
+                producer_id=marker.producer_id,
+                topics=[
+                    topic(
+                        name=named.name,
+                        partitions=[
+                            topic.partitions(partition_index=index, error_code=code)
+                            for index in named.partition_indexes
+                        ],
+                    )
+                    for named in marker.topics
+                ],
+            )
+            for marker in request.markers
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.none,
+        ErrorCode.invalid_producer_epoch,
+        ErrorCode.unsupported_for_message_format,
+    ],
+    ids=lambda code: code.name,
+)
+def test_a_transaction_is_complete_if_a_partition_needs_no_marker_of_it(code: ErrorCode) -> None:
+    async def scenario(scene: Scene) -> None:
+        await scene.commit_with_marker_for_other(code)
+        while scene.state in PREPARED:
+            await asyncio.sleep(0.1)
+        assert scene.state is TransactionState.COMPLETE_COMMIT
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("code", "is_retried"),
+    [
+        (ErrorCode.transaction_coordinator_fenced, False),
+        (ErrorCode.not_leader_or_follower, True),
+    ],
+    ids=["TRANSACTION_COORDINATOR_FENCED", "NOT_LEADER_OR_FOLLOWER"],
+)
+def test_markers_are_not_retried_once_their_coordinator_is_fenced(
+    code: ErrorCode, is_retried: bool
+) -> None:
+    async def scenario(scene: Scene) -> None:
+        await scene.commit_with_marker_for_other(code)
+        await asyncio.sleep(10)
+        assert (len(scene.other.asked(ApiKey.WRITE_TXN_MARKERS)) > 1) is is_retried
+        assert scene.state is TransactionState.PREPARE_COMMIT
 
     run(scenario)
