@@ -14,6 +14,7 @@ from kserver.metadata import BrokerInfo, PartitionInfo
 from kserver.model import TRANSACTION_STATE, Endpoint, TopicPartition
 from kserver.txn.transaction import PREPARED, ProducerIdAndEpoch, TransactionState
 from kserver.wire.api_key import ApiKey
+from kserver.wire.control import LeaderAndIsrRequest
 from kserver.wire.versions import reply_to
 from tests.simulation.test_broker import create
 from tests.simulation.test_transaction_coordinator import (
@@ -224,5 +225,26 @@ def test_markers_are_not_retried_once_their_coordinator_is_fenced(
         await asyncio.sleep(10)
         assert (len(scene.other.asked(ApiKey.WRITE_TXN_MARKERS)) > 1) is is_retried
         assert scene.state is TransactionState.PREPARE_COMMIT
+
+    run(scenario)
+
+
+def test_a_marker_is_not_skipped_while_a_new_controller_has_not_sent_its_topics() -> None:
+    """The last controller deleted a topic, which has been created again since."""
+
+    async def scenario(scene: Scene) -> None:
+        await scene.writer.produce(0, 1, version=12)
+        metadata, publisher = scene.parts.metadata, scene.parts.publisher
+        image = metadata.current
+        metadata.update(image.with_topics({}, {TOPIC}))
+        epoch = publisher.controller_epoch + 1
+        await publisher.publish(LeaderAndIsrRequest(OTHER, epoch))
+        await scene.writer.end(True)
+        await asyncio.sleep(5)
+        assert scene.state is TransactionState.PREPARE_COMMIT
+        metadata.update(image)
+        while scene.state in PREPARED:
+            await asyncio.sleep(0.1)
+        assert scene.end_of(0) == 2
 
     run(scenario)
