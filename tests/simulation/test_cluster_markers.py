@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from random import Random
 from typing import Any
 
@@ -12,10 +12,13 @@ import pytest
 from kcli.client.admin import Admin, NewTopic
 from kcli.client.config import AdminConfig, ConsumerConfig, ProducerConfig
 from kcli.client.consumer import Consumer
+from kcli.client.elections import ElectionType
+from kcli.client.features import FeatureUpdate, UpgradeType
 from kcli.client.producer import Producer
 from kserver.model import CONSUMER_OFFSETS, TRANSACTION_STATE, TopicPartition
 from kserver.txn.markers import MarkerSender
 from kserver.txn.shard import TransactionShard
+from kserver.txn.transaction import TransactionState
 from tests.simulation.test_groups import planted
 from tests.support.loop import SimLoop, simulate
 from tests.support.simulated import PORT
@@ -99,9 +102,13 @@ def chance(loop: SimLoop) -> Random:
     return Random(loop.random.random())
 
 
-def run(scenario: Callable[[Scene], Coroutine[Any, Any, None]], seed: int) -> None:
+def run(
+    scenario: Callable[[Scene], Coroutine[Any, Any, None]],
+    seed: int,
+    settings: Mapping[str, object] = SETTINGS,
+) -> None:
     async def main(loop: SimLoop) -> None:
-        cluster = SimulatedCluster(loop, len(IDS), SETTINGS)
+        cluster = SimulatedCluster(loop, len(IDS), settings)
         await cluster.start()
         admin = Admin(AdminConfig.of(cluster.bootstrap), random=chance(loop))
         config = ProducerConfig.of(
@@ -193,6 +200,57 @@ async def has_offsets(scene: Scene) -> None:
     await scene.committing
 
 
+async def until_state(scene: Scene, id_: int, state: TransactionState) -> None:
+    """Wait until broker `id_` coordinates, and its transaction has this state."""
+    broker = scene.cluster.brokers[id_].broker
+    assert broker is not None
+    transactions = broker._parts.transactions
+    while [one.transactions["x"].state for one in transactions.shards()] != [state]:
+        await asyncio.sleep(0.1)
+
+
+async def coordinates_again(scene: Scene) -> None:
+    """A broker coordinates again, and its request from before, with a marker, is in flight still.
+
+    In transaction version 1, the next transaction of the producer has the same producer epoch.
+    """
+    assert scene.coordinator != scene.controller
+    downgrade = FeatureUpdate(1, UpgradeType.UNSAFE_DOWNGRADE)
+    await scene.admin.features.update({"transaction.version": downgrade})
+    await scene.admin.create_topics([NewTopic("u", assignments={0: (scene.other,)})])
+    scene.loop.network.reset("client", f"b{scene.coordinator}")  # the producer learns the version
+    producer = scene.producer
+
+    async def begin() -> None:
+        await producer.begin_transaction()
+        await producer.send("u", b"v", partition=0)
+        await producer.flush()
+
+    await begin()
+    await producer.commit_transaction()  # opens the connection for the next marker
+    await begin()
+    scene.cut()
+    committing = scene.loop.create_task(producer.commit_transaction())
+    await until_state(scene, scene.coordinator, TransactionState.PREPARE_COMMIT)
+    await asyncio.sleep(10)  # until the partition of the coordinator is committed without the other
+    scene.cluster.expire(scene.coordinator)
+    await committing
+    coordinator = scene.cluster.leader(TRANSACTION_STATE, 0)
+    while coordinator is None or coordinator.leader_id == scene.coordinator:
+        coordinator = scene.cluster.leader(TRANSACTION_STATE, 0)
+        await asyncio.sleep(0.1)
+    await begin()
+    await scene.cluster.until_in_sync(TRANSACTION_STATE, 1)
+    await scene.admin.elect_leaders(ElectionType.PREFERRED, [TopicPartition(TRANSACTION_STATE, 0)])
+    await until_state(scene, scene.coordinator, TransactionState.ONGOING)
+    scene.loop.network.reset(f"b{scene.coordinator}", f"b{scene.other}")
+    scene.heal()
+    await asyncio.sleep(5)
+    log = scene.cluster.replicas("u", 0)[scene.other].log
+    assert (log.last_stable_offset, log.log_end_offset) == (4, 5), "the transaction is still open"
+    await producer.abort_transaction()
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_marker_waits_for_a_broker_that_cannot_be_reached(seed: int) -> None:
     run(waits, seed)
@@ -216,6 +274,10 @@ def test_a_topic_that_is_deleted_keeps_no_transaction_open(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_offsets_count_once_the_broker_that_keeps_them_is_told(seed: int) -> None:
     run(has_offsets, seed)
+
+
+def test_a_marker_of_an_earlier_term_of_the_coordinator_does_not_end_the_next_transaction() -> None:
+    run(coordinates_again, 1, SETTINGS | {"request.timeout.ms": 60_000})
 
 
 PLANTED: dict[str, tuple[Any, str, Any, Any]] = {
