@@ -15,7 +15,7 @@ from kserver.model import TRANSACTION_STATE, Endpoint, TopicPartition
 from kserver.txn.transaction import PREPARED, ProducerIdAndEpoch, TransactionState
 from kserver.wire.api_key import ApiKey
 from kserver.wire.control import LeaderAndIsrRequest
-from kserver.wire.versions import reply_to
+from kserver.wire.versions import reply_to, request
 from tests.simulation.test_broker import create
 from tests.simulation.test_transaction_coordinator import (
     NAME,
@@ -246,5 +246,28 @@ def test_a_marker_is_not_skipped_while_a_new_controller_has_not_sent_its_topics(
         while scene.state in PREPARED:
             await asyncio.sleep(0.1)
         assert scene.end_of(0) == 2
+
+    run(scenario)
+
+
+def test_a_late_marker_does_not_end_the_next_transaction_in_transaction_version_2() -> None:
+    async def scenario(scene: Scene) -> None:
+        await scene.writer.produce(0, 1, version=12)
+        await scene.writer.end(True)
+        while scene.state in PREPARED:
+            await asyncio.sleep(0.1)
+        await scene.writer.produce(0, 2, version=12)
+        new = request(ApiKey.WRITE_TXN_MARKERS, 2)
+        late = new.markers(
+            **scene.writer.given._asdict(),
+            transaction_result=True,
+            transaction_version=2,
+            topics=[new.markers.topics(name=TOPIC, partition_indexes=(0,))],
+        )
+        response = await scene.writer.ask(new, markers=[late])
+        (partition,) = response.markers[0].topics[0].partitions
+        assert partition.error_code is ErrorCode.invalid_producer_epoch
+        log = scene.parts.replicas.get(TOPIC, 0).log
+        assert (log.last_stable_offset, log.log_end_offset) == (2, 3)
 
     run(scenario)
