@@ -34,30 +34,30 @@ def start(
     console, file = _open(console)
     sys.stdout.flush()
     sys.stderr.flush()
-    heard, told = os.pipe()
+    read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:
-        os.close(heard)
+        os.close(read_end)
         os.setsid()
         if os.fork() != 0:
             # The session's leader exits, so that no terminal can become the server's.
             os._exit(0)
         _redirect(file)
         # The pipe closes with the server, whatever program it becomes.
-        os.set_inheritable(told, True)
-        return serve(lambda: _tell(told))
-    os.close(told)
+        os.set_inheritable(write_end, True)
+        return serve(lambda: _signal_ready(write_end))
+    os.close(write_end)
     os.close(file)
     os.waitpid(child, 0)
     try:
-        return _wait(console, heard, command, is_up)
+        return _wait(console, read_end, command, is_up)
     finally:
-        os.close(heard)
+        os.close(read_end)
 
 
-def _tell(told: int) -> None:
+def _signal_ready(write_end: int) -> None:
     try:
-        os.write(told, b"r")
+        os.write(write_end, b"r")
     except BrokenPipeError:
         pass  # the starter did not wait
 
@@ -92,15 +92,15 @@ def _redirect(file: int) -> None:
     os.close(file)
 
 
-def _wait(console: str, heard: int, command: str, is_up: Callable[[], bool] | None) -> int:
-    """Wait until the server serves or ends; `heard` is the end of a pipe that closes with the
+def _wait(console: str, read_end: int, command: str, is_up: Callable[[], bool] | None) -> int:
+    """Wait until the server serves or ends; `read_end` is the end of a pipe that closes with the
     server.
     """
     waited_s = 0.0
     while True:
-        readable, _, _ = select.select([heard], [], [], LOOK_AGAIN_S)
+        readable, _, _ = select.select([read_end], [], [], LOOK_AGAIN_S)
         if readable:
-            if os.read(heard, 1):
+            if os.read(read_end, 1):
                 return 0
             complain(_why(_read(console), command))
             return 1

@@ -31,7 +31,9 @@ class ElectionWords(NamedTuple):
     replicas: str
 
 
-def tell(results: Mapping[TopicPartition, KafkaError | None], words: ElectionWords) -> int:
+def print_outcomes(
+    results: Mapping[TopicPartition, KafkaError | None], words: ElectionWords
+) -> int:
     """Print the outcomes. Raises Refused if any election failed."""
     elected, not_needed, failed = outcomes(results)
     if elected:
@@ -63,7 +65,7 @@ def outcomes(
     return elected, not_needed, failed
 
 
-def tell_refusal(error: Exception) -> None:
+def print_refusal(error: Exception) -> None:
     """Print the text of Kafka's tools if no election was held at all, if they print any."""
     from kcli.client.errors import ClusterUnreachable, TimedOut
 
@@ -73,18 +75,18 @@ def tell_refusal(error: Exception) -> None:
         answer(FORBIDDEN)
 
 
-async def foretell(
+async def preview(
     admin: Admin, election: ElectionType, wanted: Iterable[TopicPartition] | None
 ) -> int:
     """Print which leaders would be elected now, and which elections would fail."""
-    steps, refusals = await foreseen(admin, election, wanted)
+    steps, refusals = await expected_outcomes(admin, election, wanted)
     would(*steps.values())
     for partition, error in refusals.items():
         answer(f"{partition}: {exception(error)}: {reason(error)}")
     return FAILED if refusals else DONE
 
 
-async def foreseen(
+async def expected_outcomes(
     admin: Admin, election: ElectionType, wanted: Iterable[TopicPartition] | None
 ) -> tuple[dict[TopicPartition, str], dict[TopicPartition, KafkaError]]:
     """Return the outcome of an election for partitions that need one, and the errors of others."""

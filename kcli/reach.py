@@ -32,12 +32,12 @@ async def unreachable(host: str, port: int) -> str:
     except socket.gaierror:
         return f"the name {host} is not known here"
     except OSError as error:
-        return f"{host}:{port}: {told(error)}"
+        return f"{host}:{port}: {os_reason(error)}"
     writer.close()
     return ""
 
 
-def told(error: OSError) -> str:
+def os_reason(error: OSError) -> str:
     """Return the reason alone: asyncio's own text contains the address."""
     return os.strerror(error.errno) if error.errno else str(error)
 

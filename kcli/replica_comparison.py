@@ -89,8 +89,8 @@ class ReplicaComparison:
                 seen = _Seen(id, batch, crc32c(batch.buffer[CRC_START:]))
                 if first is None:
                     first = seen
-                elif (told := _difference(partition, first, seen)) is not None:
-                    yield told
+                elif (difference := _difference(partition, first, seen)) is not None:
+                    yield difference
             if is_in_all and first is not None:
                 self.offsets[partition] = first.batch.next_offset
 

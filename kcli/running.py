@@ -141,12 +141,12 @@ class _Waiting:
         self.awaited = awaited
         self.loop = asyncio.get_running_loop()
         self.started = self.loop.time()
-        self.timer = self.loop.call_later(NOTICE_AFTER_S, self._tell)
+        self.timer = self.loop.call_later(NOTICE_AFTER_S, self._show_notice)
 
-    def _tell(self) -> None:
+    def _show_notice(self) -> None:
         if not _asking:
             transient(f"waiting for {self.awaited}, {self.loop.time() - self.started:.0f} s")
-        self.timer = self.loop.call_later(NOTICE_EVERY_S, self._tell)
+        self.timer = self.loop.call_later(NOTICE_EVERY_S, self._show_notice)
 
     def __enter__(self) -> None:
         pass

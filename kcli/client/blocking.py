@@ -100,8 +100,8 @@ class Blocking(Generic[C]):
             return attribute
 
         def call(*values: Any, **named: Any) -> Any:
-            given = [_heard_there(value) for value in values]
-            given_by_name = {key: _heard_there(value) for key, value in named.items()}
+            given = [_wrap_listener(value) for value in values]
+            given_by_name = {key: _wrap_listener(value) for key, value in named.items()}
 
             async def in_loop() -> Any:
                 result = attribute(*given, **given_by_name)
@@ -175,7 +175,7 @@ def _for_threads(future: asyncio.Future[T]) -> concurrent.futures.Future[T]:
     return result
 
 
-def _heard_there(value: Any) -> Any:
+def _wrap_listener(value: Any) -> Any:
     """Wrap a listener so that the loop can call it; return other values as they are."""
     return _Elsewhere(value) if isinstance(value, RebalanceListener) else value
 
@@ -204,8 +204,8 @@ async def _done_there(
 
     def errand() -> None:
         try:
-            if inspect.iscoroutine(heard := listen(partitions)):
-                heard.close()
+            if inspect.iscoroutine(coroutine := listen(partitions)):
+                coroutine.close()
                 raise TypeError(
                     "the listener of a Blocking consumer must not be a coroutine function"
                 )

@@ -240,7 +240,7 @@ class BrokerSender:
             try:
                 parts.append(PartitionProduceData(topic, partition, *self._encoder.encode(batch)))
             except (TypeError, ValueError, AttributeError, struct.error) as error:
-                self._events.fail_batch(batch, _told_of(batch, error))
+                self._events.fail_batch(batch, _error_for(batch, error))
                 continue
             asked[topic, partition] = batch
         if parts:
@@ -314,7 +314,7 @@ class BrokerSender:
             self._events.settle(batch, lost)
 
 
-def _told_of(batch: ProducerBatch, error: Exception) -> Exception:
+def _error_for(batch: ProducerBatch, error: Exception) -> Exception:
     """Return the error for the caller. Records are inspected for the faulty one, unless they came
     encoded.
     """

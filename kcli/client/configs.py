@@ -69,12 +69,12 @@ async def describe(
             include_documentation=query.documentation,
         )
     )
-    told: dict[ConfigResource, list[ConfigEntry] | KafkaError] = {
+    results: dict[ConfigResource, list[ConfigEntry] | KafkaError] = {
         (r.resource_type, r.resource_name): refusal_of(r)
         or [entry_of(entry) for entry in r.configs]
         for r in answer.results
     }
-    return {resource: told.get(resource, left_out()) for resource in resources}
+    return {resource: results.get(resource, left_out()) for resource in resources}
 
 
 async def alter_incrementally(

@@ -149,7 +149,7 @@ class ConsumerMembership:
                 self._given = {}
                 if owned := self._owner.owned():
                     await self._owner.lose(owned)
-                member.lost_is_told()
+                member.acknowledge_loss()
             member.subscribe(self._described())
             if self._beating is None:
                 self._beating = self._loop.create_task(self._keep_beating())
@@ -226,7 +226,7 @@ class ConsumerMembership:
                 pause = await self._beat()
                 tries = 0
             except (OSError, KafkaError, ProtocolError) as error:
-                self._member.unheard()
+                self._member.reset_sent_fields()
                 if isinstance(error, KafkaError) and not is_passing(error):
                     self._failure = error
                     self._wake()
@@ -251,7 +251,7 @@ class ConsumerMembership:
             case MemberAction.DONE:
                 assignment = answer.assignment and _owned(answer.assignment.topic_partitions)
                 member_id = answer.member_id or member.member_id
-                member.heard(said, answer.member_epoch, member_id, assignment)
+                member.apply_response(said, answer.member_epoch, member_id, assignment)
                 if member.is_member:
                     self._last_epoch = member.epoch
         if member.state in (ConsumerMemberState.RECONCILING, ConsumerMemberState.LOST):

@@ -111,7 +111,7 @@ class ConsumerMember:
         """The partitions that the reader has, as (topic id, partition)."""
         self.target: Owned = frozenset()
         """The coordinator's target assignment."""
-        self._told: dict[str, Any] = {}
+        self._sent_fields: dict[str, Any] = {}
         """Changeable fields as the coordinator knows them."""
 
     def check(self) -> None:
@@ -139,7 +139,7 @@ class ConsumerMember:
         """Return the request's fields; unchanged ones are left out."""
         described = self.described
         fields: dict[str, Any] = {"member_id": self.member_id, "member_epoch": self.epoch}
-        if not self._told:
+        if not self._sent_fields:
             fields |= {
                 "instance_id": described.instance_id,
                 "rack_id": described.rack,
@@ -156,7 +156,7 @@ class ConsumerMember:
             "regex": self.described.regex,
             "owned": self.owned,
         }
-        known = {"regex": NO_REGEX} | self._told
+        known = {"regex": NO_REGEX} | self._sent_fields
         return {name: value for name, value in said.items() if known.get(name) != value}
 
     def leave(self) -> dict[str, Any]:
@@ -177,9 +177,9 @@ class ConsumerMember:
                 else ConsumerMemberState.RECONCILING
             )
 
-    def unheard(self) -> None:
+    def reset_sent_fields(self) -> None:
         """Forget the coordinator's knowledge, after a request without a response."""
-        self._told = {}
+        self._sent_fields = {}
 
     # In
 
@@ -200,14 +200,16 @@ class ConsumerMember:
             case MemberAction.UNKNOWN:
                 self.lose()
             case MemberAction.AGAIN | MemberAction.MOVED:
-                self.unheard()
+                self.reset_sent_fields()
         return means
 
-    def heard(
+    def apply_response(
         self, said: Mapping[str, Any], epoch: int, member_id: str, assignment: Owned | None
     ) -> None:
         """Update after a successful response. Without an assignment the target stays."""
-        self._told |= {name: said[name] for name in ("topics", "regex", "owned") if name in said}
+        self._sent_fields |= {
+            name: said[name] for name in ("topics", "regex", "owned") if name in said
+        }
         self.epoch = epoch
         self.member_id = member_id
         if assignment is not None:
@@ -238,10 +240,10 @@ class ConsumerMember:
     def lose(self) -> None:
         self.epoch = JOIN
         self.owned = self.target = frozenset()
-        self.unheard()
+        self.reset_sent_fields()
         self._turn(ConsumerMemberState.LOST)
 
-    def lost_is_told(self) -> None:
+    def acknowledge_loss(self) -> None:
         self._turn(ConsumerMemberState.JOINING)
 
     def _turn(self, state: ConsumerMemberState) -> None:

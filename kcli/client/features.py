@@ -110,8 +110,8 @@ class FeatureAdmin:
                 raise refusal
             if refusal is not None or version >= AS_ONE:
                 return dict.fromkeys(updates, refusal)
-            told = {result.feature: refusal_of(result) for result in answer.results}
-            return {name: told.get(name, left_out()) for name in updates}
+            results = {result.feature: refusal_of(result) for result in answer.results}
+            return {name: results.get(name, left_out()) for name in updates}
 
         return await self._cluster.retry("updateFeatures", self._deadline(), attempt)
 

@@ -222,19 +222,19 @@ class ConsumerCoordinator:
         self._reassigned()
         self._autocommit_in(self._config.auto_commit_interval_ms)
         _logger.info("assigned %s", partitions)
-        await _told(self._listener.on_assigned, [p for p in partitions if p not in before])
+        await _notify(self._listener.on_assigned, [p for p in partitions if p not in before])
 
     async def revoke(self, partitions: Collection[TopicPartition]) -> None:
         _logger.info("revoking %s", partitions)
         try:
-            await _told(self._listener.on_revoked, sorted(partitions))
+            await _notify(self._listener.on_revoked, sorted(partitions))
         finally:
             self._drop(partitions)
 
     async def lose(self, partitions: Collection[TopicPartition]) -> None:
         _logger.warning("lost %s", partitions)
         try:
-            await _told(self._listener.on_lost, sorted(partitions))
+            await _notify(self._listener.on_lost, sorted(partitions))
         finally:
             self._drop(partitions)
 
@@ -327,10 +327,10 @@ def _log_failure(task: asyncio.Task[None]) -> None:
         _logger.warning("offset commit failed: %s", error)
 
 
-async def _told(
+async def _notify(
     listen: Callable[[Sequence[TopicPartition]], Awaitable[None] | None],
     partitions: Sequence[TopicPartition],
 ) -> None:
-    heard = listen(partitions)
-    if inspect.isawaitable(heard):
-        await heard
+    outcome = listen(partitions)
+    if inspect.isawaitable(outcome):
+        await outcome

@@ -188,10 +188,10 @@ class Groups:
 
         if not offsets:
             return {}
-        told = (await self._of_groups("alterConsumerGroupOffsets", [group], ask))[group]
-        if isinstance(told, KafkaError):
-            return dict.fromkeys(offsets, told)
-        return {partition: told.get(partition, left_out()) for partition in offsets}
+        result = (await self._of_groups("alterConsumerGroupOffsets", [group], ask))[group]
+        if isinstance(result, KafkaError):
+            return dict.fromkeys(offsets, result)
+        return {partition: result.get(partition, left_out()) for partition in offsets}
 
     async def delete(self, groups: Iterable[str]) -> dict[str, KafkaError | None]:
         """Delete groups; NON_EMPTY_GROUP for one that has members."""
@@ -227,10 +227,10 @@ class Groups:
             return {group: refusal_of(answer) or _of_partitions(answer)}
 
         arguments.partitions(partitions)
-        told = (await self._of_groups("deleteConsumerGroupOffsets", [group], ask))[group]
-        if isinstance(told, KafkaError):
-            raise told
-        return {partition: told.get(partition, left_out()) for partition in partitions}
+        result = (await self._of_groups("deleteConsumerGroupOffsets", [group], ask))[group]
+        if isinstance(result, KafkaError):
+            raise result
+        return {partition: result.get(partition, left_out()) for partition in partitions}
 
     async def remove_members(
         self, group: str, members: Collection[MemberToRemove] | None = None
@@ -265,10 +265,10 @@ class Groups:
             answer = await peer.call(new(group_id=group, members=asked))
             if (refusal := refusal_of(answer)) is not None:
                 return {group: refusal}
-            told = {(one.group_instance_id or one.member_id): one for one in answer.members}
+            by_member = {(one.group_instance_id or one.member_id): one for one in answer.members}
             return {
                 group: {
-                    one: refusal_of(told[key]) if key in told else left_out()
+                    one: refusal_of(by_member[key]) if key in by_member else left_out()
                     for one in wanted
                     for key in [one.instance_id or one.id]
                 }

@@ -83,7 +83,7 @@ class Sent:
             _safely(interceptor.on_acknowledgement, metadata, error, otherwise=None)
 
     @contextmanager
-    def telling(self, record: ProducerRecord) -> Iterator[None]:
+    def report_errors(self, record: ProducerRecord) -> Iterator[None]:
         """Report an exception raised in the block as the record's outcome."""
         try:
             yield

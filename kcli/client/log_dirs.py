@@ -107,8 +107,8 @@ async def alter(
 
     if not paths:
         return {}
-    told = await cluster.retry("alterReplicaLogDirs", deadline, ask)
-    return {partition: told.get(partition, left_out()) for partition in paths}
+    results = await cluster.retry("alterReplicaLogDirs", deadline, ask)
+    return {partition: results.get(partition, left_out()) for partition in paths}
 
 
 def _known(size: int) -> int | None:

@@ -104,7 +104,7 @@ class Generation(NamedTuple):
 
 class ClassicMemberCore:
     """`rejoin` is the reason to (re)join the group, or None. `is_lost` means that owned partitions
-    were lost and the reader has yet to lose them, until `lost_is_told`.
+    were lost and the reader has yet to lose them, until `acknowledge_loss`.
     """
 
     def __init__(self, instance_id: str | None = None) -> None:
@@ -179,7 +179,7 @@ class ClassicMemberCore:
         self.rejoin = reason
         self._turn(ClassicMemberState.UNJOINED)
 
-    def lost_is_told(self) -> None:
+    def acknowledge_loss(self) -> None:
         self.is_lost = False
 
     def _turn(self, state: ClassicMemberState) -> None:

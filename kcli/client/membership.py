@@ -141,15 +141,15 @@ class Membership:
         self._beating: asyncio.Task[None] | None = None
         self._has_joined = asyncio.Event()
         self._is_polling = False
-        self._polled_at = self._heard_at = self._loop.time()
+        self._polled_at = self._last_response_at = self._loop.time()
         self._failure: KafkaError | None = None
 
     # Identity
 
     def metadata(self) -> GroupMetadata:
-        return self._told_as(self._assigned_as)
+        return self._metadata_as(self._assigned_as)
 
-    def _told_as(self, identity: Generation) -> GroupMetadata:
+    def _metadata_as(self, identity: Generation) -> GroupMetadata:
         return GroupMetadata(self._coordinator.group_id, *identity, self._config.group_instance_id)
 
     def looking_up_as(self) -> GroupMetadata:
@@ -159,7 +159,7 @@ class Membership:
     def committing_as(self) -> GroupMetadata:
         match self._member.state:
             case ClassicMemberState.STABLE:
-                return self._told_as(self._member.identity)
+                return self._metadata_as(self._member.identity)
             case ClassicMemberState.UNJOINED:
                 raise CommitFailed(LEFT_BEHIND)
         raise RebalanceInProgress(REBALANCING)
@@ -193,7 +193,7 @@ class Membership:
             raise self._failure
         while True:
             if member.is_lost:
-                member.lost_is_told()
+                member.acknowledge_loss()
                 self._settling.task = None
                 if owned := self._owner.owned():
                     await self._owner.lose(owned)
@@ -329,7 +329,7 @@ class Membership:
                 f"the group has chosen {answer.protocol_name} of {kind}",
             )
         member.joined(answer.generation_id, answer.member_id)
-        self._heard_at = self._loop.time()
+        self._last_response_at = self._loop.time()
         self._has_joined.set()
         return await self._sync(answer, assignor)
 
@@ -427,9 +427,12 @@ class Membership:
                     return
                 tries += 1
                 pause = self._coordinator.cluster.backoff(tries)
-                if self._loop.time() - self._heard_at > self._config.session_timeout_ms / 1000:
+                if (
+                    self._loop.time() - self._last_response_at
+                    > self._config.session_timeout_ms / 1000
+                ):
                     self._coordinator.lost("it was not heard within session.timeout.ms")
-                    self._heard_at = self._loop.time()
+                    self._last_response_at = self._loop.time()
             beat_at = self._loop.time() + pause
 
     async def _beat(self) -> None:
@@ -445,7 +448,7 @@ class Membership:
             )
 
         answer = await self._coordinator.call(ApiKey.HEARTBEAT, build)
-        self._heard_at = self._loop.time()
+        self._last_response_at = self._loop.time()
         match member.answered(ApiKey.HEARTBEAT, answer.error_code, asked):
             case MemberAction.MOVED:
                 self._coordinator.lost(answer.error_code.name)
@@ -467,7 +470,7 @@ class Membership:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._joining = self._beating = self._settling.task = None
         await self._leave(reason)
-        self._member.lost_is_told()
+        self._member.acknowledge_loss()
 
     async def _leave(self, reason: str) -> None:
         """Send LeaveGroup, except for a static member: it may return within its session."""

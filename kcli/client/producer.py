@@ -290,7 +290,7 @@ class Producer:
         record = appender.prepare(record)
         deadline = self.cluster.deadline(self._config.max_block_ms)
         while not appender.take(record, on_delivery):
-            with appender.interceptors.telling(record):
+            with appender.interceptors.report_errors(record):
                 await sender.ready(record.topic, deadline)
 
     async def _send_in_transaction(

@@ -87,7 +87,7 @@ class RecordAppender:
         """Return the record after interceptors and serializers."""
         plugins = self._plugins
         record = self.interceptors.on_send(record)
-        with self.interceptors.telling(record):
+        with self.interceptors.report_errors(record):
             _, value, key, *_ = record
             return record._replace(
                 key=None if key is None else plugins.key_serializer(key),
@@ -96,7 +96,7 @@ class RecordAppender:
 
     def take(self, record: ProducerRecord, on_delivery: OnDelivery | None) -> bool:
         """Append a prepared record; False as for `offer`."""
-        with self.interceptors.telling(record):
+        with self.interceptors.report_errors(record):
             if not self._accumulator.knows(record.topic):
                 return False
             if record.partition is None and self._plugins.partitioner is not None:

@@ -48,11 +48,11 @@ async def _of_leader(
     found: dict[TopicPartition, int | KafkaError | None] = {}
     pending = dict(offsets)
     while pending:
-        told = await _fetch(cluster, leader, pending)
-        if not told:
+        times = await _fetch(cluster, leader, pending)
+        if not times:
             break
-        found |= told
-        for partition in told:
+        found |= times
+        for partition in times:
             pending.pop(partition, None)
     return found | dict.fromkeys(pending)
 

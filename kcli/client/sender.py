@@ -362,14 +362,14 @@ class Sender:
         # Otherwise records would stay in memory until the end of their linger.
         while self._lingering and self._lingering[0][1].finished:
             self._lingering.popleft()
-        for tell, outcome, metadata in batch.deliver(error, offset, append_time):
-            self._call(tell, outcome, metadata)
+        for on_delivery, outcome, metadata in batch.deliver(error, offset, append_time):
+            self._call(on_delivery, outcome, metadata)
         if self._on_batch is not None:
             topic, partition = queue.partition
             delivered = Delivered(topic, partition, offset, append_time, batch.records, error)
             self._call(self._on_batch, delivered)
-        for told in batch.on_finish:
-            told()
+        for on_finish in batch.on_finish:
+            on_finish()
         if error is not None and self.transaction_manager is not None:
             self.transaction_manager.batch_failed(error)
         if self._waiters:

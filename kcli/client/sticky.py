@@ -55,11 +55,11 @@ class Sticky:
     def assign(
         self, counts: Mapping[str, int], members: Mapping[str, Subscription]
     ) -> dict[str, list[TopicPartition]]:
-        claims = {name: _told(member.user_data) for name, member in members.items()}
+        claims = {name: _claim_of(member.user_data) for name, member in members.items()}
         return assignment(counts, _topics(members), claims)
 
 
-def _told(user_data: bytes | None) -> Claim:
+def _claim_of(user_data: bytes | None) -> Claim:
     """Return the claim in StickyAssignor's user data, in either version; an empty one if it is
     invalid.
     """

@@ -105,11 +105,11 @@ def more_partitions(new: Any, name: str, topic: NewPartitions) -> Any:
 
 def created_topic(topic: Any) -> CreatedTopic:
     """Return the topic of a CreateTopics response, with its configuration in newer versions."""
-    told = getattr(topic, "configs", None)
+    entries = getattr(topic, "configs", None)
     return CreatedTopic(
         topic.name,
         getattr(topic, "topic_id", None),
         getattr(topic, "num_partitions", -1),
         getattr(topic, "replication_factor", -1),
-        None if told is None else tuple(configs.entry_of(entry) for entry in told),
+        None if entries is None else tuple(configs.entry_of(entry) for entry in entries),
     )

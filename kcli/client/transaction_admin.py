@@ -205,10 +205,10 @@ class TransactionAdmin:
                 self._cluster, "describeProducers", wanted, self._deadline(), self._producers
             )
         chosen = broker
-        told = await self._cluster.retry(
+        results = await self._cluster.retry(
             "describeProducers", self._deadline(), lambda: self._producers(chosen, wanted)
         )
-        return {partition: told.get(partition, left_out()) for partition in wanted}
+        return {partition: results.get(partition, left_out()) for partition in wanted}
 
     async def _producers(
         self, broker: BrokerId, wanted: Mapping[TopicPartition, object]
@@ -255,15 +255,15 @@ class TransactionAdmin:
             )
             answer = await peer.call(new(markers=[marker]))
             return {
-                TopicPartition(told.name, p.partition_index): refusal_of(p)
+                TopicPartition(topic.name, p.partition_index): refusal_of(p)
                 for one in answer.markers
-                for told in one.topics
-                for p in told.partitions
+                for topic in one.topics
+                for p in topic.partitions
             }
 
         wanted = {transaction.partition: 0}
-        told = await of_leaders(self._cluster, "abortTransaction", wanted, self._deadline(), ask)
-        refusal = told[transaction.partition]
+        results = await of_leaders(self._cluster, "abortTransaction", wanted, self._deadline(), ask)
+        refusal = results[transaction.partition]
         if refusal is not None:
             raise refusal
 
@@ -277,7 +277,7 @@ class TransactionAdmin:
             peer: Peer, coordinator: Node, names: list[str]
         ) -> dict[str, ProducerIdentity | KafkaError]:
             new = versions.request(ApiKey.INIT_PRODUCER_ID, peer.version(ApiKey.INIT_PRODUCER_ID))
-            told: dict[str, ProducerIdentity | KafkaError] = {}
+            identities: dict[str, ProducerIdentity | KafkaError] = {}
             for name in names:
                 answer = await peer.call(
                     new(
@@ -287,10 +287,10 @@ class TransactionAdmin:
                         producer_epoch=-1,
                     )
                 )
-                told[name] = refusal_of(answer) or ProducerIdentity(
+                identities[name] = refusal_of(answer) or ProducerIdentity(
                     answer.producer_id, answer.producer_epoch
                 )
-            return told
+            return identities
 
         names = list(dict.fromkeys(arguments.names("transactional_ids", transactional_ids)))
         return await of_coordinators(

@@ -215,7 +215,7 @@ class TransactionManager:
         before = self.core.state
         self.core.batch_failed(error)
         if self.core.state is not before:
-            self._tell()
+            self._fail_batches_on_error()
 
     # One call after the other
 
@@ -307,7 +307,7 @@ class TransactionManager:
         if core.bump_needed:
             if not core.can_bump:
                 core.fail(_no_new_epoch())
-                self._tell()
+                self._fail_batches_on_error()
                 raise core.failure()
             await self._initialize()
         self._complete()
@@ -364,16 +364,16 @@ class TransactionManager:
             )
 
         def codes(answer: Any) -> list[ErrorCode]:
-            told = [
+            results = [
                 (TopicPartition(topic.name, p.partition_index), p.error_code)
                 for topic in answer.topics
                 for p in topic.partitions
             ]
             # A retry commits only the offsets that failed.
-            for partition, code in told:
+            for partition, code in results:
                 if code is ErrorCode.none:
                     offsets.pop(partition, None)
-            return [code for _, code in told]
+            return [code for _, code in results]
 
         await self._ask(ApiKey.TXN_OFFSET_COMMIT, commit, codes, group=group.group_id)
 
@@ -474,12 +474,12 @@ class TransactionManager:
     def _refuse(self, error: KafkaError, means: TransactionAction) -> NoReturn:
         core = self.core
         core.refused(error, means)
-        self._tell()
+        self._fail_batches_on_error()
         if core.error is not None:
             raise core.failure()
         raise error
 
-    def _tell(self) -> None:
+    def _fail_batches_on_error(self) -> None:
         """Fail the batches when the transaction enters an error state."""
         match self.core.state:
             case TransactionManagerState.ABORTABLE_ERROR:

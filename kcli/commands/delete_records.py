@@ -102,7 +102,7 @@ async def _delete(
 
     async with Admin(admin_config(given)) as admin:
         if given.dry_run:
-            return await _foretell(admin, offsets)
+            return await _preview(admin, offsets)
         if not given.yes and sys.stdin.isatty():
             steps, _ = await _steps(admin, offsets)
             if steps:
@@ -111,7 +111,7 @@ async def _delete(
             answer("Executing records delete operation")
         results = await admin.delete_records(offsets)
     if out is None:
-        return _tell(results)
+        return _print_results(results)
     for partition, result in results.items():
         if isinstance(result, KafkaError):
             out.refused(str(partition), result)
@@ -121,7 +121,7 @@ async def _delete(
     return DONE
 
 
-def _tell(results: Mapping[TopicPartition, Offset | KafkaError]) -> int:
+def _print_results(results: Mapping[TopicPartition, Offset | KafkaError]) -> int:
     answer("Records delete operation completed:")
     status = DONE
     for partition, result in results.items():
@@ -133,7 +133,7 @@ def _tell(results: Mapping[TopicPartition, Offset | KafkaError]) -> int:
     return status
 
 
-async def _foretell(admin: Admin, offsets: Mapping[TopicPartition, Offset]) -> int:
+async def _preview(admin: Admin, offsets: Mapping[TopicPartition, Offset]) -> int:
     steps, refusals = await _steps(admin, offsets)
     would(*steps)
     for partition, error in refusals.items():

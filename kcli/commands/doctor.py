@@ -98,7 +98,7 @@ async def _doctor(given: SimpleNamespace) -> int:
                 _print(finding)
             else:
                 out.row(check=name, **finding._asdict())
-        for text in seen.not_told:
+        for text in seen.refusals:
             if out is None:
                 complain(f"not available: {text}")
             else:
@@ -107,7 +107,7 @@ async def _doctor(given: SimpleNamespace) -> int:
             answer(_summary(seen, len(findings)))
     if findings:
         return FOUND
-    return FAILED if seen.not_told else DONE
+    return FAILED if seen.refusals else DONE
 
 
 def _print(finding: Finding) -> None:

@@ -147,9 +147,9 @@ def features(given: SimpleNamespace) -> int:
         if action == "describe":
             return run(_describe(given, out), given.timeout, CLUSTER)
         if action == "version-mapping":
-            _tell_mapping(given.release_version, out)
+            _print_mapping(given.release_version, out)
         else:
-            _tell_dependencies(given.feature, out)
+            _print_dependencies(given.feature, out)
     return DONE
 
 
@@ -212,14 +212,16 @@ async def _update(given: SimpleNamespace, action: str) -> int:
         results = await admin.features.update(updates, validate_only=given.dry_run)
     failed = 0
     for name, error in sorted(results.items()):
-        answer(_told(action, name, updates[name].level, error, given.dry_run))
+        answer(_outcome_text(action, name, updates[name].level, error, given.dry_run))
         failed += error is not None
     if failed:
         raise Refused(f"{failed} out of {len(updates)} operation(s) failed.")
     return DONE
 
 
-def _told(action: str, name: str, level: int, error: KafkaError | None, dry_run: bool) -> str:
+def _outcome_text(
+    action: str, name: str, level: int, error: KafkaError | None, dry_run: bool
+) -> str:
     to = "" if action == "disable" else f" to {level}"
     if error is not None:
         no = "Can not" if dry_run else "Could not"
@@ -295,7 +297,7 @@ def _levels(release: str) -> Mapping[str, int]:
     }
 
 
-def _tell_mapping(release: str | None, out: Rows | None) -> None:
+def _print_mapping(release: str | None, out: Rows | None) -> None:
     release = release_features.LATEST if release is None else release
     for name, level in _levels(release).items():
         if out is not None:
@@ -304,7 +306,7 @@ def _tell_mapping(release: str | None, out: Rows | None) -> None:
             answer(f"{name}={level}" + (f" ({release})" if name == METADATA_VERSION else ""))
 
 
-def _tell_dependencies(texts: list[str], out: Rows | None) -> None:
+def _print_dependencies(texts: list[str], out: Rows | None) -> None:
     for text in texts:
         name, level = _name_and_level(text)
         needs = _needs(name, level)

@@ -11,11 +11,11 @@ import click
 from kcli.command import Manual, command
 from kcli.leader_elections import (
     ElectionWords,
-    foreseen,
-    foretell,
+    expected_outcomes,
     outcomes,
-    tell,
-    tell_refusal,
+    preview,
+    print_outcomes,
+    print_refusal,
 )
 from kcli.options import (
     INT,
@@ -127,7 +127,7 @@ def leader_election(given: SimpleNamespace) -> int:
             status = run(_elect(given, wanted, out), given.timeout, CLUSTER)
         except EXPECTED as error:
             if out is None:
-                tell_refusal(error)
+                print_refusal(error)
             raise
     return status if out is None else status or out.status
 
@@ -163,15 +163,17 @@ async def _elect(
     )
     async with Admin(config) as admin:
         if given.dry_run:
-            return await foretell(admin, election, wanted)
+            return await preview(admin, election, wanted)
         if election is ElectionType.UNCLEAN and not given.yes and sys.stdin.isatty():
-            steps, _ = await foreseen(admin, election, wanted)
+            steps, _ = await expected_outcomes(admin, election, wanted)
             if steps:
                 await confirm(given, *steps.values())
         results = await admin.elect_leaders(election, wanted)
     if out is None:
         name = f"leader election ({election.name})"
-        return tell(results, ElectionWords(name, "Valid replica already elected", "replica(s)"))
+        return print_outcomes(
+            results, ElectionWords(name, "Valid replica already elected", "replica(s)")
+        )
     elected, not_needed, failed = outcomes(results)
     for outcome, partitions in ((ELECTED, elected), (NOT_NEEDED, not_needed)):
         for topic, number in partitions:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from kcli.command import Manual, command
-from kcli.leader_elections import ElectionWords, foretell, tell, tell_refusal
+from kcli.leader_elections import ElectionWords, preview, print_outcomes, print_refusal
 from kcli.options import Refused, cluster, dry_run, is_given, older_config, option, refuse, together
 from kcli.output import answer, would
 from kcli.partition_files import PartitionFileWords, read_partitions
@@ -91,7 +91,7 @@ def preferred_election(given: SimpleNamespace) -> int:
     try:
         return run(_elect(given, wanted), given.timeout, CLUSTER)
     except EXPECTED as error:
-        tell_refusal(error)
+        print_refusal(error)
         raise
 
 
@@ -103,8 +103,8 @@ async def _elect(given: SimpleNamespace, wanted: Sequence[TopicPartition] | None
     )
     async with Admin(config) as admin:
         if given.dry_run:
-            return await foretell(admin, ElectionType.PREFERRED, wanted)
-        return tell(await admin.elect_leaders(ElectionType.PREFERRED, wanted), WORDS)
+            return await preview(admin, ElectionType.PREFERRED, wanted)
+        return print_outcomes(await admin.elect_leaders(ElectionType.PREFERRED, wanted), WORDS)
 
 
 def _through_zookeeper(given: SimpleNamespace, wanted: Sequence[TopicPartition] | None) -> int:

@@ -256,7 +256,7 @@ def _run(
         failure = f"{lost} of {load.records} records were not delivered: " + "; ".join(
             producing.lost
         )
-        judging.tell(out, "NOT_DELIVERED", failure)
+        judging.report_problem(out, "NOT_DELIVERED", failure)
     status = judge.conclude((producing.steady or producing.total).values(), out, failure)
     return FAILED if lost else status
 
@@ -273,16 +273,16 @@ def _window(out: Rows | None, window: Sum, lost: int, is_first_steady: bool) -> 
 
 def _print_sums(producing: Producing, out: Rows | None) -> None:
     lost = producing.lost.total()
-    for phase, of, told in (
+    for phase, of, tally in (
         ("total", "", producing.total),
         ("steady", " steady state", producing.steady),
     ):
-        if told is None:
+        if tally is None:
             continue
         if out is None:
-            answer(told.total_line(of))
+            answer(tally.total_line(of))
         else:
-            out.row(phase=phase, lost=lost, **told.values())
+            out.row(phase=phase, lost=lost, **tally.values())
 
 
 def _check(given: SimpleNamespace) -> None:

@@ -309,9 +309,9 @@ def reassign_partitions(given: SimpleNamespace) -> int:
     try:
         return run(work(given, None), None, CLUSTER)
     except EXPECTED as error:
-        from kcli.reassignment.actions import told
+        from kcli.reassignment.actions import error_text
 
-        answer(told(error))
+        answer(error_text(error))
         return status_of(error)
 
 
@@ -432,7 +432,7 @@ async def _verify(given: SimpleNamespace, out: Rows | None) -> int:
         plan = _plan_in_file(given)
         found = await actions.verify(admin, plan)
         if out is None:
-            actions.tell(found)
+            actions.print_status(found)
         else:
             _print(found, out)
         if not found.any_active and not given.preserve_throttles:
@@ -460,7 +460,7 @@ async def _list(given: SimpleNamespace, out: Rows | None) -> int:
     async with _admin(given) as admin:
         found = await admin.list_reassignments()
     if out is None:
-        actions.tell_all(found)
+        actions.print_reassignments(found)
         return DONE
     for (topic, number), one in sorted(found.items()):
         out.row(

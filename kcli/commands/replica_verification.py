@@ -219,8 +219,8 @@ class _Verification:
             before = dict(self._comparison.offsets)
             fetched = await self._fetch()
             try:
-                for told in self._comparison.compare(fetched):
-                    _say(told)
+                for difference in self._comparison.compare(fetched):
+                    _say(difference)
             except OffsetsDiffer as error:
                 _say(str(error))
                 return FAILED
@@ -260,7 +260,7 @@ class _Fetches:
         self.max_wait_ms = MAX_WAIT_MS if given.max_wait_ms is None else given.max_wait_ms
         self.partition_bytes = FETCH_BYTES if given.fetch_size is None else given.fetch_size
         self._cluster = admin.cluster
-        self._told: dict[tuple[BrokerId, TopicPartition | None], str] = {}
+        self._last_errors: dict[tuple[BrokerId, TopicPartition | None], str] = {}
 
     async def of(
         self, broker: BrokerId, offsets: Mapping[TopicPartition, Offset]
@@ -270,17 +270,17 @@ class _Fetches:
         try:
             found = await self.ask(broker, offsets, self.max_wait_ms)
         except (OSError, KafkaError, ProtocolError) as error:
-            self._tell(broker, None, reason(error))
+            self._report_error(broker, None, reason(error))
             # Its address may have changed.
             with contextlib.suppress(OSError, KafkaError, ProtocolError):
                 await self._cluster.refresh(())
             return dict.fromkeys(offsets, NOTHING)
-        self._told.pop((broker, None), None)
+        self._last_errors.pop((broker, None), None)
         for partition, one in found.items():
             if one.error is None:
-                self._told.pop((broker, partition), None)
+                self._last_errors.pop((broker, partition), None)
             else:
-                self._tell(broker, partition, reason(one.error))
+                self._report_error(broker, partition, reason(one.error))
         return found
 
     async def ask(
@@ -300,9 +300,9 @@ class _Fetches:
             answer_ms=ANSWER_MS + max_wait_ms,
         )
 
-    def _tell(self, broker: BrokerId, partition: TopicPartition | None, why: str) -> None:
-        if self._told.get((broker, partition)) != why:
-            self._told[broker, partition] = why
+    def _report_error(self, broker: BrokerId, partition: TopicPartition | None, why: str) -> None:
+        if self._last_errors.get((broker, partition)) != why:
+            self._last_errors[broker, partition] = why
             of = f"replica {broker}" if partition is None else f"{partition}, replica {broker}"
             complain(f"k replica-verification: {of}: {why}")
 
@@ -358,7 +358,7 @@ async def _sum_up(given: SimpleNamespace, out: Rows | None) -> int:
         fetches = _Fetches(admin, given)
         sums, refused = await _begun(fetches, placed, ends)
         await asyncio.gather(*(_read(fetches, broker, of, refused) for broker, of in sums.items()))
-    return _tell_sums(sums, refused, out)
+    return _print_sums(sums, refused, out)
 
 
 Sums = dict[BrokerId, dict[TopicPartition, ReplicaSum]]
@@ -422,7 +422,7 @@ async def _read(
             return  # there is nothing between this offset and the end
 
 
-def _tell_sums(sums: Sums, refused: Refusals, out: Rows | None) -> int:
+def _print_sums(sums: Sums, refused: Refusals, out: Rows | None) -> int:
     by_replica = {(p, broker): one for broker, of in sums.items() for p, one in of.items()}
     first: dict[TopicPartition, tuple[int, str]] = {}
     status = DONE

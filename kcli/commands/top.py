@@ -213,7 +213,7 @@ async def _looks(cluster: Cluster, wanted: Wanted, every_s: float) -> AsyncItera
     """Yield samples for ever. Raises an error if the first one fails; later the cluster may be
     unreachable for a while.
     """
-    from kcli.reach import told
+    from kcli.reach import os_reason
     from kcli.top.rates import History
     from kcli.top.snapshot import FAILURES, take
 
@@ -227,7 +227,7 @@ async def _looks(cluster: Cluster, wanted: Wanted, every_s: float) -> AsyncItera
         try:
             now = await take(cluster, wanted, patient=False)
         except FAILURES as error:
-            why = told(error) if isinstance(error, OSError) else reason(error)
+            why = os_reason(error) if isinstance(error, OSError) else reason(error)
             yield history.missed(why or "no answer in time")
         else:
             yield history.seen(now)

@@ -371,8 +371,8 @@ async def _describe_producers(given: SimpleNamespace, admin: Admin) -> list[Row]
     partition = TopicPartition(given.topic, given.partition)
     where = "leader" if given.broker_id is None else f"broker {given.broker_id}"
     with _failing(f"Failed to describe producers for partition {partition} on {where}"):
-        told = await admin.transactions.producers([partition], given.broker_id)
-        states = granted(told[partition])
+        results = await admin.transactions.producers([partition], given.broker_id)
+        states = granted(results[partition])
     return [state._asdict() for state in states]
 
 

@@ -193,18 +193,18 @@ class VerifiableConsumer(RebalanceListener):
                     await self._read(consumer)
                 except asyncio.CancelledError:
                     was_stopped = True
-                    _tell("shutdown_requested")
+                    _print_event("shutdown_requested")
                     raise
         finally:
             if was_started:
-                _tell("shutdown_complete")
+                _print_event("shutdown_complete")
                 if not was_stopped:
                     # Apache's tool prints this while its process ends, for any reason.
-                    _tell("shutdown_requested")
+                    _print_event("shutdown_requested")
 
     async def _read(self, consumer: Consumer) -> None:
         """Poll and commit until enough records were read."""
-        _tell("startup_complete")
+        _print_event("startup_complete")
         consumer.subscribe([self._given.topic], listener=self)
         while self._left != 0:
             records = await consumer.poll(FOREVER_MS)
@@ -218,10 +218,10 @@ class VerifiableConsumer(RebalanceListener):
                 await self._commit(consumer, offsets)
 
     def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        _tell("partitions_assigned", partitions=list(map(_partition, partitions)))
+        _print_event("partitions_assigned", partitions=list(map(_partition, partitions)))
 
     def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        _tell("partitions_revoked", partitions=list(map(_partition, partitions)))
+        _print_event("partitions_revoked", partitions=list(map(_partition, partitions)))
 
     def _taken(self, records: Sequence[ConsumerRecord]) -> dict[TopicPartition, Offset]:
         """Report the records, but no more than requested; return the offsets after them."""
@@ -230,26 +230,26 @@ class VerifiableConsumer(RebalanceListener):
             partition = TopicPartition(record.topic, record.partition)
             by_partition.setdefault(partition, []).append(record)
         offsets: dict[TopicPartition, Offset] = {}
-        told = []
+        summaries = []
         for partition, all_of in by_partition.items():
             of = all_of[: self._left]
             if not of:
                 break
             first, last = of[0].offset, of[-1].offset
             offsets[partition] = last + 1
-            told.append(
+            summaries.append(
                 _partition(partition) | {"count": len(of), "minOffset": first, "maxOffset": last}
             )
             if self._given.verbose:
-                self._tell_each(of)
+                self._print_records(of)
             if self._left is not None:
                 self._left -= len(of)
-        _tell("records_consumed", count=len(records), partitions=told)
+        _print_event("records_consumed", count=len(records), partitions=summaries)
         return offsets
 
-    def _tell_each(self, records: Iterable[ConsumerRecord]) -> None:
+    def _print_records(self, records: Iterable[ConsumerRecord]) -> None:
         for record in records:
-            _tell(
+            _print_event(
                 "record_data",
                 key=_text(record.key),
                 value=_text(record.value),
@@ -270,15 +270,15 @@ class VerifiableConsumer(RebalanceListener):
     async def _committed(
         self, consumer: Consumer, offsets: Mapping[TopicPartition, Offset]
     ) -> None:
-        told = [_partition(p) | {"offset": offset} for p, offset in offsets.items()]
+        entries = [_partition(p) | {"offset": offset} for p, offset in offsets.items()]
         try:
             await consumer.commit(offsets)
         except (KafkaError, ClientError) as error:
             if isinstance(error, KafkaError) and error.code is ErrorCode.fenced_instance_id:
                 raise
-            _tell("offsets_committed", offsets=told, error=reason(error), success=False)
+            _print_event("offsets_committed", offsets=entries, error=reason(error), success=False)
         else:
-            _tell("offsets_committed", offsets=told, success=True)
+            _print_event("offsets_committed", offsets=entries, success=True)
 
 
 async def _go_back(
@@ -301,7 +301,7 @@ def _text(data: bytes | None) -> str | None:
     return None if data is None else data.decode(errors="replace")
 
 
-def _tell(name: str, **values: Any) -> None:
+def _print_event(name: str, **values: Any) -> None:
     event = {"timestamp": time.time_ns() // 1_000_000, "name": name} | values
     answer(json.dumps(event, separators=(",", ":"), ensure_ascii=False))
     sys.stdout.flush()

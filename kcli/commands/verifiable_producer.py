@@ -137,13 +137,13 @@ class VerifiableProducer:
         producer = Producer(self._config)
         await producer.start()
         try:
-            self._tell("startup_complete")
+            self._print_event("startup_complete")
             await self._send_all(producer)
         finally:
             await producer.close()
             if self._failed is None:
-                self._tell("shutdown_complete")
-                self._tell_sum()
+                self._print_event("shutdown_complete")
+                self._print_summary()
         if self._failed is not None:
             raise self._failed
 
@@ -175,7 +175,7 @@ class VerifiableProducer:
         value = str(number) if given.value_prefix is None else f"{given.value_prefix}.{number}"
         keys = given.repeating_keys
         key = None if keys is None else str(number % keys)
-        told = functools.partial(self._told, key, value)
+        on_delivery = functools.partial(self._on_delivery, key, value)
         self._sent += 1
         try:
             while not producer.try_send(
@@ -183,18 +183,18 @@ class VerifiableProducer:
                 value.encode(),
                 None if key is None else key.encode(),
                 timestamp=timestamp,
-                on_delivery=told,
+                on_delivery=on_delivery,
             ):
                 await producer.ready(given.topic)
         except (ClientError, KafkaError) as error:
-            told(error, None)
+            on_delivery(error, None)
 
-    def _told(
+    def _on_delivery(
         self, key: str | None, value: str, error: Exception | None, metadata: RecordMetadata | None
     ) -> None:
         if metadata is not None:
             self._acked += 1
-            self._tell(
+            self._print_event(
                 "producer_send_success",
                 key=key,
                 value=value,
@@ -203,7 +203,7 @@ class VerifiableProducer:
                 partition=metadata.partition,
             )
         elif error is not None:
-            self._tell(
+            self._print_event(
                 "producer_send_error",
                 topic=self._given.topic,
                 key=key,
@@ -212,9 +212,9 @@ class VerifiableProducer:
                 message=reason(error),
             )
 
-    def _tell_sum(self) -> None:
+    def _print_summary(self) -> None:
         elapsed_ms = _now_ms() - self._started_ms
-        self._tell(
+        self._print_event(
             "tool_data",
             sent=self._sent,
             acked=self._acked,
@@ -223,7 +223,7 @@ class VerifiableProducer:
         )
         sys.stdout.flush()
 
-    def _tell(self, name: str, **values: Any) -> None:
+    def _print_event(self, name: str, **values: Any) -> None:
         """Print an event in the producer's own loop, which must not get an error: it ends the
         run.
         """

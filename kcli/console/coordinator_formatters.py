@@ -53,11 +53,11 @@ class CoordinatorFormatter:
         if kind not in self._kinds:
             return None
         of_key, of_value = self._records.kinds[kind]
-        told = None
+        value_json = None
         if value is not None:
             version, content = self._records.decode_value(kind, value)
-            told = {"version": version, "data": of_value.as_json(version, content)}
-        return {"key": {"type": kind, "data": of_key.as_json(0, fields)}, "value": told}
+            value_json = {"version": version, "data": of_value.as_json(version, content)}
+        return {"key": {"type": kind, "data": of_key.as_json(0, fields)}, "value": value_json}
 
 
 def of_offsets() -> CoordinatorFormatter:

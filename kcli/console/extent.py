@@ -185,7 +185,7 @@ class UpTo:
         # A fetch that finds nothing takes half of it.
         self._quiet_s = max(2 * config.fetch_max_wait_ms, LOOK_MS) / 1000
         self._loop = asyncio.get_running_loop()
-        self._heard_at = self._loop.time()
+        self._quiet_since = self._loop.time()
         self._doubts = 0
 
     async def poll(self, patience_ms: float | None, most: int) -> list[FetchedBatch] | None:
@@ -198,13 +198,13 @@ class UpTo:
             left_s = patience_s - (self._loop.time() - began)
             found = await self._consumer.poll_batches(min(LOOK_MS, max(left_s, 0) * 1000), most)
             if found:
-                self._heard_at = self._loop.time()
+                self._quiet_since = self._loop.time()
                 self._doubts = 0
                 if before := [cut for batch in found if (cut := self._cut(batch)).rows]:
                     return before
             elif left_s <= 0:
                 return []
-            elif self._loop.time() - self._heard_at > self._quiet_s:
+            elif self._loop.time() - self._quiet_since > self._quiet_s:
                 await self._doubt()
         return None
 
@@ -230,6 +230,6 @@ class UpTo:
         """
         await self._consumer.end_offsets(self._stops)
         self._doubts += 1
-        self._heard_at = self._loop.time()
+        self._quiet_since = self._loop.time()
         if self._doubts == DOUBTS:
             self._stops.clear()

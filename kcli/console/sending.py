@@ -78,7 +78,7 @@ class Sending:
         if self._per_second is not None:
             self._pace = RecordPace(self._per_second, asyncio.get_running_loop().time())
         prompts = sys.stdin.isatty() and sys.stdout.isatty()
-        async with Producer(self._config, **BYTES_OUT, on_batch=self._told) as producer:
+        async with Producer(self._config, **BYTES_OUT, on_batch=self._on_batch) as producer:
             stdin = sys.stdin.fileno()
             if size := input.bytes_left(stdin):
                 self._progress = Progress("bytes", size, silent=True)
@@ -187,7 +187,7 @@ class Sending:
     def _no_topic(self, number: int) -> str:
         raise Unreadable(f"record {number} names no topic, and --topic is not given")
 
-    def _told(self, delivered: Delivered) -> None:
+    def _on_batch(self, delivered: Delivered) -> None:
         if delivered.error is None:
             self._delivered += len(delivered.records)
         elif not self._sync:

@@ -187,9 +187,12 @@ def settings(seen: Snapshot) -> Iterator[Finding]:
     for name, values in sorted(by_name.items()):
         # A setting that some brokers lack belongs to another version.
         if len(values) == len(seen.broker_configs) and len(set(values.values())) > 1:
-            told = ", ".join(f"{value} at broker {b}" for b, value in sorted(values.items()))
+            differences = ", ".join(f"{value} at broker {b}" for b, value in sorted(values.items()))
             yield Finding(
-                WARNING, name, f"differs: {told}", f"k configs --alter --add-config {name}=..."
+                WARNING,
+                name,
+                f"differs: {differences}",
+                f"k configs --alter --add-config {name}=...",
             )
     for broker in sorted(seen.broker_configs):
         yield from _together(seen, broker)

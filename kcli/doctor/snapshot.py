@@ -72,7 +72,7 @@ class Snapshot:
     """The greatest timestamp of any record."""
     groups: Mapping[str, GroupProgress] = field(default_factory=dict)
     transactions: tuple[OpenTransaction, ...] = ()
-    not_told: list[str] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)
     """Requests that the cluster refused, each with the reason."""
 
 
@@ -91,26 +91,26 @@ async def take(admin: Admin, bootstrap: Sequence[str], now_ms: int, watch_s: flo
     seen = Snapshot(now_ms, nodes, closed)
     await _look_at_addresses(admin, seen)
     reached = [broker for broker in nodes if broker not in seen.unreachable]
-    await _told(seen, "topics", _ask_for_topics(admin, seen))
+    await _attempt(seen, "topics", _ask_for_topics(admin, seen))
     # Concurrently: a broker that cannot be reached costs each of them its timeout.
     await asyncio.gather(
-        _told(seen, "settings", _ask_for_settings(admin, seen, reached)),
-        _told(seen, "log directories", _ask_for_log_dirs(admin, seen, reached)),
-        _told(seen, "reassignments", _ask_for_reassignments(admin, seen)),
-        _told(seen, "transactions", _ask_for_transactions(admin, seen)),
-        _told(seen, "offsets", _ask_for_offsets(admin, seen)),
+        _attempt(seen, "settings", _ask_for_settings(admin, seen, reached)),
+        _attempt(seen, "log directories", _ask_for_log_dirs(admin, seen, reached)),
+        _attempt(seen, "reassignments", _ask_for_reassignments(admin, seen)),
+        _attempt(seen, "transactions", _ask_for_transactions(admin, seen)),
+        _attempt(seen, "offsets", _ask_for_offsets(admin, seen)),
     )
-    await _told(seen, "groups", _ask_for_groups(admin, seen, watch_s))
-    seen.not_told.sort()
+    await _attempt(seen, "groups", _ask_for_groups(admin, seen, watch_s))
+    seen.refusals.sort()
     return seen
 
 
-async def _told(seen: Snapshot, what: str, asking: Coroutine[None, None, None]) -> None:
+async def _attempt(seen: Snapshot, what: str, asking: Coroutine[None, None, None]) -> None:
     """Await a request; if it is refused, note that, so that the other requests go on."""
     try:
         await asking
     except (ClientError, KafkaError, ProtocolError, OSError) as error:
-        seen.not_told.append(f"{what}: {reason(error)}")
+        seen.refusals.append(f"{what}: {reason(error)}")
 
 
 async def _look_at_addresses(admin: Admin, seen: Snapshot) -> None:

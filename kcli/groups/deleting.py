@@ -83,7 +83,7 @@ async def delete_offsets(admin: Admin, given: SimpleNamespace, group: str) -> in
         deleted = dict.fromkeys(partitions, error)
         first = error
     outcomes |= deleted
-    _tell(group, first)
+    _print_outcome(group, first)
     lines = group_text.deleted_lines(
         (partition, "Successful" if refusal is None else f"Error: {failure(refusal)}")
         for partition, refusal in sorted(outcomes.items(), key=_as_texts)
@@ -108,7 +108,7 @@ def _as_texts(outcome: tuple[TopicPartition, object]) -> str:
     return f"{topic}{partition}"
 
 
-def _tell(group: str, refusal: KafkaError | None) -> None:
+def _print_outcome(group: str, refusal: KafkaError | None) -> None:
     if refusal is None:
         answer(f"Request succeeded for deleting offsets from group {group}.")
     elif refusal.code in _OF_GROUP:

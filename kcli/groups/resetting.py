@@ -63,7 +63,7 @@ async def reset(
                 f"Assignments can only be reset if the group '{name}' is inactive, but the "
                 f"current state is {state}."
             )
-            _tell_error(name, why, out)
+            _print_error(name, why, out)
             plan[name] = {}
             status = FAILED
             continue
@@ -98,7 +98,7 @@ def _show(given: SimpleNamespace, plan: Plan, out: Rows | None) -> None:
             answer(line)
 
 
-def _tell_error(group: str, why: str, out: Rows | None) -> None:
+def _print_error(group: str, why: str, out: Rows | None) -> None:
     if out is None:
         answer(f"\nError: {why}")
     else:
@@ -200,9 +200,9 @@ class Targets:
     ) -> Offsets:
         found = await self._listed(partitions, since_ms)
         older = [partition for partition, offset in found.items() if offset < 0]
-        tell: Callable[[str], None] = answer if out is None else complain
+        write: Callable[[str], None] = answer if out is None else complain
         for topic, number in older:
-            tell(
+            write(
                 f"\nWarn: Partition {number} from topic {topic} is empty. Falling back to latest "
                 "known offset."
             )
@@ -217,7 +217,7 @@ class Targets:
         assert self._file is not None
         if group not in self._file:
             self.status = FAILED
-            _tell_error(group, f"No reset plan for group {group} found", out)
+            _print_error(group, f"No reset plan for group {group} found", out)
             return {}
         await self._check(self._file[group])
         return await self._within(self._file[group])

@@ -177,8 +177,12 @@ def _table(seen: Sequence[SeenLag], most: int) -> Any:
     )
     lines: list[tuple[str, ...]] = []
     for look, parts in seen:
-        told = (_number(look.lag), lag.seconds(look.lag_seconds), lag.rate(look.records_per_second))
-        lines.append((look.group, "", "", *told, look.state))
+        metrics = (
+            _number(look.lag),
+            lag.seconds(look.lag_seconds),
+            lag.rate(look.records_per_second),
+        )
+        lines.append((look.group, "", "", *metrics, look.state))
         for part in sorted(parts, key=lambda part: -(part.lag or 0)):
             topic, number = part.reading.partition
             member = part.reading.member

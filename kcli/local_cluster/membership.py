@@ -17,11 +17,11 @@ async def is_complete(addresses: Iterable[str], ids: Collection[int]) -> bool:
     """Whether each broker at `addresses` knows exactly these brokers, and one of them as the
     controller.
     """
-    told = await asyncio.gather(*map(_told_at, addresses))
-    return all(known == set(ids) and controller in ids for known, controller in told)
+    views = await asyncio.gather(*map(_view_of, addresses))
+    return all(known == set(ids) and controller in ids for known, controller in views)
 
 
-async def _told_at(address: str) -> tuple[set[int], int]:
+async def _view_of(address: str) -> tuple[set[int], int]:
     """Return the brokers that the one at HOST:PORT knows, and the controller; none if it does not
     respond.
     """

@@ -60,7 +60,7 @@ class Server:
         self.pid: int | None = None
         """While it runs."""
         self.is_ready = False
-        self.is_told_to_stop = False
+        self.is_stopping = False
         self.died_at: float | None = None
         self.started_at = 0.0
         self.pause_s = FIRST_PAUSE_S
@@ -98,9 +98,9 @@ class Supervisor:
 
     def run(self) -> int:
         """Start, serve and stop. Raises Refused if it cannot start."""
-        with _locked(self._plan.directory), self._signals_heard():
+        with _locked(self._plan.directory), self._handle_signals():
             self._check_ports()
-            self._tell_of_those_left_alone()
+            self._report_orphans()
             load_servers()
             try:
                 status = self._serve()
@@ -125,7 +125,7 @@ class Supervisor:
             return 1
         self._until(self._is_complete)
         if not self._is_stopping:
-            _tell(f"cluster ready: {','.join(server.address for server in brokers)}")
+            _print_line(f"cluster ready: {','.join(server.address for server in brokers)}")
         self._until(self._is_over)
         if not self._is_stopping:
             complain("k cluster-start: no broker is left")
@@ -196,7 +196,7 @@ class Supervisor:
         if line.startswith(READY):
             server.address = line.removeprefix(READY)
             server.is_ready = True
-            _tell(f"{server.name} ready on {server.address}, pid {server.pid}")
+            _print_line(f"{server.name} ready on {server.address}, pid {server.pid}")
             return
         server.lines.append(line)
         complain(f"{server.name:{self._width}} | {line}")
@@ -212,10 +212,10 @@ class Supervisor:
             os.close(descriptor)
         pid, server.pid = server.pid, None
         was_ready, server.is_ready = server.is_ready, False
-        if not server.is_told_to_stop:
+        if not server.is_stopping:
             server.died_at = time.monotonic()
             if was_ready:
-                _tell(f"{server.name} (pid {pid}) died: {ending(status)}")
+                _print_line(f"{server.name} (pid {pid}) died: {ending(status)}")
             elif self._restart:
                 complain(f"k cluster-start: {server.name} did not start: {_why(server)}")
 
@@ -225,7 +225,7 @@ class Supervisor:
         """Stop these servers at the same time."""
         running = [server for server in servers if server.pid is not None]
         for server in running:
-            server.is_told_to_stop = True
+            server.is_stopping = True
             assert server.pid is not None
             os.kill(server.pid, signal.SIGTERM)
         deadline = time.monotonic() + STOP_TIMEOUT_S
@@ -240,17 +240,17 @@ class Supervisor:
 
     def _kill(self, server: Server) -> None:
         if server.pid is not None:
-            server.is_told_to_stop = True
+            server.is_stopping = True
             os.kill(server.pid, signal.SIGKILL)
             self._end(server)
 
     @contextlib.contextmanager
-    def _signals_heard(self) -> Iterator[None]:
-        heard, told = socket.socketpair()
-        for end in (heard, told):
+    def _handle_signals(self) -> Iterator[None]:
+        receiver, sender = socket.socketpair()
+        for end in (receiver, sender):
             end.setblocking(False)
-        self._selector.register(heard, selectors.EVENT_READ, lambda: self._hear(heard))
-        signal.set_wakeup_fd(told.fileno())
+        self._selector.register(receiver, selectors.EVENT_READ, lambda: self._on_signal(receiver))
+        signal.set_wakeup_fd(sender.fileno())
         before = {number: signal.getsignal(number) for number in _STOPS}
         for number in _STOPS:
             # nohup ignores SIGHUP.
@@ -263,11 +263,11 @@ class Supervisor:
             for number, handler in before.items():
                 signal.signal(number, handler)
             self._selector.close()
-            heard.close()
-            told.close()
+            receiver.close()
+            sender.close()
 
-    def _hear(self, heard: socket.socket) -> None:
-        for number in heard.recv(READ_BYTES):
+    def _on_signal(self, receiver: socket.socket) -> None:
+        for number in receiver.recv(READ_BYTES):
             if number in _STOPS:
                 self._is_stopping = True
                 # systemd's SendSIGHUP= and shells send a SIGHUP in addition to the first signal.
@@ -291,7 +291,7 @@ class Supervisor:
                         " what listens there, or choose other ports with --port"
                     ) from None
 
-    def _tell_of_those_left_alone(self) -> None:
+    def _report_orphans(self) -> None:
         alone = left_alone(os.listdir(self._plan.directory), self._plan.count)
         if alone:
             complain(
@@ -327,7 +327,7 @@ def _locked(directory: str) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _tell(text: str) -> None:
+def _print_line(text: str) -> None:
     """Print it at once; if its reader has closed standard output, go on without it."""
     try:
         answer(text)

@@ -316,9 +316,9 @@ class PaperConsumer:
         for member in await zookeeper.children(znodes.members_path(self._group), self._look_again):
             with contextlib.suppress(NoNode):
                 data, _ = await zookeeper.get(znodes.member_path(self._group, member))
-                told = znodes.decode_member(self._group, member, data)
+                registration = znodes.decode_member(self._group, member, data)
                 for topic in self._topics:
-                    found[topic] += threads(member, told, topic)
+                    found[topic] += threads(member, registration, topic)
         partitions = {topic: await self._partitions(topic) for topic in self._topics}
         self._brokers = await self._addresses()
         return GroupView(

@@ -76,9 +76,13 @@ def share(partitions: Sequence[int], threads: Sequence[str], thread: str) -> Seq
     return partitions[start : start + each + (at < more)]
 
 
-def threads(member: str, told: MemberRegistration, topic: str) -> list[str]:
+def threads(member: str, registration: MemberRegistration, topic: str) -> list[str]:
     """Return the member's threads that read the topic."""
-    count = sum(n for name, n in told.subscription.items() if _reads(told.pattern, name, topic))
+    count = sum(
+        n
+        for name, n in registration.subscription.items()
+        if _reads(registration.pattern, name, topic)
+    )
     return [f"{member}-{n}" for n in range(count)]
 
 

@@ -49,11 +49,11 @@ class Criterion:
             return f"{self.text}: {self.metric} has no value, as nothing was measured"
         if not (now > limit if self.side == ">" else now < limit):
             return None
-        told = f"{self.text}: {self.metric} is {now:.10g} now"
+        comparison = f"{self.text}: {self.metric} is {now:.10g} now"
         if not self.is_relative:
-            return told
+            return comparison
         change = f"{now / baseline - 1:+.1%} on " if baseline else ""
-        return f"{told}, {change}the baseline of {baseline:.10g} ({of})"
+        return f"{comparison}, {change}the baseline of {baseline:.10g} ({of})"
 
 
 def parse(text: str, metrics: Sequence[str]) -> list[Criterion]:

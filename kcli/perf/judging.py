@@ -131,7 +131,7 @@ class Judge:
         measured = {metric: results[metric] for metric in self._metrics}
         found = criteria.findings(self._criteria, measured, self._baseline, self._of)
         for finding in found:
-            tell(out, "CRITERION_MET", finding)
+            report_problem(out, "CRITERION_MET", finding)
         if self._history is not None:
             run = replace(
                 self._run,
@@ -143,7 +143,7 @@ class Judge:
         return FOUND if found else 0
 
 
-def tell(out: Rows | None, code: str, why: str) -> None:
+def report_problem(out: Rows | None, code: str, why: str) -> None:
     """Report a problem of a run, on standard error, and among the errors of -o."""
     if out is None:
         complain(f"{_command()}: {why}")

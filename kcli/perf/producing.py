@@ -61,7 +61,7 @@ class Producing:
         self._end_s = 0.0
         self._all = self._window = Tally(0.0)
         self._steady: Tally | None = None
-        self._steady_told = False
+        self._has_reported_steady = False
 
     @property
     def has_begun(self) -> bool:
@@ -87,7 +87,7 @@ class Producing:
 
         loop = asyncio.get_running_loop()
         load = self._load
-        async with Producer(self._config, **BYTES_OUT, on_batch=self._told) as producer:
+        async with Producer(self._config, **BYTES_OUT, on_batch=self._on_batch) as producer:
             if load.transaction_s is not None:
                 await producer.init_transactions()
             await producer.partitions_for(load.topic)
@@ -134,7 +134,7 @@ class Producing:
         if until_s is not None:
             await producer.commit_transaction()
 
-    def _told(self, delivered: Delivered) -> None:
+    def _on_batch(self, delivered: Delivered) -> None:
         """Count the outcome of a batch; its timestamps never decrease."""
         records = delivered.records
         if delivered.error is not None:
@@ -153,8 +153,8 @@ class Producing:
             self._add(timestamp_ms, latency_us, count, size_bytes)
             at = end
         if now_s - self._window.since_s >= self._load.report_every_s:
-            first = self._steady is not None and not self._steady_told
-            self._steady_told = self._steady is not None
+            first = self._steady is not None and not self._has_reported_steady
+            self._has_reported_steady = self._steady is not None
             self._on_window(self._window.sum(now_s), self.lost.total(), first)
             self._window = Tally(now_s)
 

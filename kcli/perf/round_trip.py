@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kserver.wire.batch import Headers
 
 POLL_TIMEOUT_MS = 60_000
-TELL_EVERY = 1000
+RECORDS_PER_REPORT = 1000
 PARTITIONS = REPLICATION_FACTOR = 1
 
 
@@ -90,7 +90,7 @@ class RoundTrips:
                 _check(found, value, key, headers)
                 took_ns = round((self._end_s - began_s) * 1e9)
                 self._tally.add(took_ns // 1000, 1, trip.value_bytes)
-                if number % TELL_EVERY == 0:
+                if number % RECORDS_PER_REPORT == 0:
                     self._on_trip(number, took_ns)
 
     async def _create_if_missing(self) -> None:

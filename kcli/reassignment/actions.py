@@ -104,7 +104,7 @@ async def execute(admin: Admin, plan: ReassignmentPlan, limits: Limits, *, dry_r
     await _check_brokers(admin, plan)
     current = await _replicas_of_partitions(admin, plan.assignment)
     if dry_run:
-        _foretell(plan, current)
+        _preview(plan, current)
         return
     answer("Current partition replica assignment\n")
     answer(plan_text(current, await _log_dirs(admin, current)))
@@ -137,7 +137,7 @@ async def verify(admin: Admin, plan: ReassignmentPlan) -> Verified:
     )
 
 
-def tell(found: Verified) -> None:
+def print_status(found: Verified) -> None:
     answer("Status of partition reassignment:")
     for partition, state in found.partitions.items():
         answer(state.line(partition))
@@ -180,7 +180,7 @@ async def cancel(
         await clear_throttles(admin, plan)
 
 
-def tell_all(reassignments: Mapping[TopicPartition, Reassignment]) -> None:
+def print_reassignments(reassignments: Mapping[TopicPartition, Reassignment]) -> None:
     if not reassignments:
         answer("No partition reassignments found.")
         return
@@ -332,7 +332,7 @@ def _replicas(name: str, topic: TopicDescription) -> Current:
     return {TopicPartition(name, p.partition): tuple(p.replicas) for p in topic.partitions}
 
 
-def _foretell(plan: ReassignmentPlan, current: Current) -> None:
+def _preview(plan: ReassignmentPlan, current: Current) -> None:
     would(
         *(
             f"move {partition} from brokers {joined(current[partition])} to {joined(replicas)}"
@@ -349,7 +349,7 @@ def _refuse_if_any(heading: str, results: Mapping[TopicPartition, KafkaError | N
         raise Plainly("\n".join([heading, *refused]))
 
 
-def told(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """Return the message of Kafka's tool."""
     if isinstance(error, Plainly):
         return str(error)

@@ -64,8 +64,8 @@ class Json:
 
     def tail(self, errors: Sequence[Row]) -> str:
         after = "\n], " if self.begun else "], "
-        told = ",".join("\n  " + json_text(error) for error in errors)
-        return f'{after}"errors": [{told}' + ("\n]}\n" if errors else "]}\n")
+        items = ",".join("\n  " + json_text(error) for error in errors)
+        return f'{after}"errors": [{items}' + ("\n]}\n" if errors else "]}\n")
 
 
 class JsonLines:

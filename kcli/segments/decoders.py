@@ -96,10 +96,10 @@ def _of_coordinator(
             content = show(kind, content)
         return java_json(key), java_json({"version": str(version), "data": content})
     except UnknownKind as unknown:
-        told = f"Unknown record type {unknown.kind} at offset {record.offset}, skipping."
+        message = f"Unknown record type {unknown.kind} at offset {record.offset}, skipping."
     except ProtocolError as error:
-        told = f"Error at offset {record.offset}, skipping. {error}"
-    return told, None
+        message = f"Error at offset {record.offset}, skipping. {error}"
+    return message, None
 
 
 def _group_shown(kind: int, content: Values) -> Values:

@@ -90,10 +90,10 @@ def members(directory: str) -> list[ClusterProcess]:
     """Return the master and its workers."""
     found = list(processes(directory))
     master = next((process for process in found if process.role == "master"), None)
-    told = None
+    master_state = None
     if master is not None:
-        told = _told(master.option("--host"), master.option("--webui-port"))
-    return standalone.members(found, told)
+        master_state = _master_state(master.option("--host"), master.option("--webui-port"))
+    return standalone.members(found, master_state)
 
 
 def processes(directory: str) -> Iterator[Process]:
@@ -131,13 +131,16 @@ class _Launch:
         """Start the master first: a worker that does not find it retries only after 10 seconds."""
         plan = self._plan
         self._start("master", plan.master())
-        self._await("the master does not respond", lambda told: told.get("status") == "ALIVE")
+        self._await(
+            "the master does not respond",
+            lambda master_state: master_state.get("status") == "ALIVE",
+        )
         count = len(plan.worker_ports)
         for number in range(1, count + 1):
             self._start(f"worker-{number}", plan.worker(number))
         self._await(
             "not all workers have registered with the master",
-            lambda told: standalone.alive(told) == count,
+            lambda master_state: standalone.alive(master_state) == count,
         )
 
     def undo(self) -> None:
@@ -167,7 +170,7 @@ class _Launch:
                 if process.poll() is not None:
                     with open(log, encoding="utf-8", errors="replace") as file:
                         raise Refused(f"{standalone.last_words(file.read())} (see {log})")
-            if holds(_told(plan.host, str(plan.ui_port)) or {}):
+            if holds(_master_state(plan.host, str(plan.ui_port)) or {}):
                 return
             if time.monotonic() > self._deadline_s:
                 raise TimeoutError(f"{lack}; see {', '.join(self._started)}")
@@ -185,15 +188,15 @@ def _alone(directory: str) -> Iterator[None]:
         yield
 
 
-def _told(host: str, ui_port: str) -> dict[str, Any] | None:
+def _master_state(host: str, ui_port: str) -> dict[str, Any] | None:
     """Return the master's state; None while it does not respond."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(f"http://{host}:{ui_port}/json/", timeout=ANSWER_S) as answer:
-            told: dict[str, Any] = json.load(answer)
+            state: dict[str, Any] = json.load(answer)
     except (OSError, ValueError, http.client.HTTPException):
         return None
-    return told
+    return state
 
 
 def _checked(host: str, port: int, option: str) -> int:

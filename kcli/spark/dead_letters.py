@@ -43,14 +43,14 @@ def marked_sql(
     headers: str = "headers",
 ) -> str:
     """Return the headers of a dead letter of a record that was read; arguments are expressions."""
-    told = {
+    letter_headers = {
         REASON: f"substring({reason}, 1, {MAX_REASON_LENGTH})",
         TOPIC: topic,
         PARTITION: partition,
         OFFSET: offset,
         TIMESTAMP: f"unix_millis({timestamp})",
     }
-    new = ", ".join(_header_sql(name, value) for name, value in told.items())
+    new = ", ".join(_header_sql(name, value) for name, value in letter_headers.items())
     attempts = f"h.key = '{ATTEMPTS}'"
     return f"concat({_kept(headers, attempts)}, array({new}))"
 

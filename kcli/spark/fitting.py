@@ -36,8 +36,8 @@ class Misfit(Exception):
 
     def __str__(self) -> str:
         where = "".join(self.path).lstrip(".")
-        told = f"{where}: {self.why}" if where else self.why
-        return told if len(told) <= MAX_REASON_LENGTH else f"{told[:MAX_REASON_LENGTH]}..."
+        text = f"{where}: {self.why}" if where else self.why
+        return text if len(text) <= MAX_REASON_LENGTH else f"{text[:MAX_REASON_LENGTH]}..."
 
     def within(self, step: str) -> Misfit:
         return Misfit(self.why, step, *self.path)

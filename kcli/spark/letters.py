@@ -42,24 +42,24 @@ class Letter(NamedTuple):
 
 def letter_of(row: NewRow, reason: str, max_bytes: int) -> Letter:
     """Return the letter of a row, within `max_bytes` if its own headers leave room."""
-    told: list[Header] = [(REASON, reason[:MAX_REASON_LENGTH].encode())]
+    headers: list[Header] = [(REASON, reason[:MAX_REASON_LENGTH].encode())]
     if row.topic is not None:
-        told.append((TOPIC, row.topic.encode()))
+        headers.append((TOPIC, row.topic.encode()))
     if row.partition is not None:
-        told.append((PARTITION, b"%d" % row.partition))
+        headers.append((PARTITION, b"%d" % row.partition))
     key, value = row.key, row.value
     own = tuple(h for h in row.headers if h[0] == ATTEMPTS or not h[0].startswith(PREFIX))
-    room = max_bytes - _OVERHEAD - _size(told)
+    room = max_bytes - _OVERHEAD - _size(headers)
     if value is not None and len(value) + len(key or b"") + _size(own) > room:
-        told.append((VALUE_LENGTH, b"%d" % len(value)))
+        headers.append((VALUE_LENGTH, b"%d" % len(value)))
         value = value[: max(0, room - len(key or b"") - _size(own))]
     if key is not None and len(value or b"") + len(key) + _size(own) > room:
-        told.append((KEY_LENGTH, b"%d" % len(key)))
+        headers.append((KEY_LENGTH, b"%d" % len(key)))
         key = key[: max(0, room - _size(own))]
     if _size(own) > room:
-        told.append((HEADERS_COUNT, b"%d" % len(own)))
+        headers.append((HEADERS_COUNT, b"%d" % len(own)))
         own = ()
-    return Letter(key, value, (*told, *own))
+    return Letter(key, value, (*headers, *own))
 
 
 def _size(headers: list[Header] | tuple[Header, ...]) -> int:

@@ -51,8 +51,8 @@ class TaskPart(NamedTuple):
 
 
 def marker_of(batch_id: int, amount: Amount) -> CommittedOffset:
-    told = {name: value for name, value in asdict(amount).items() if value is not None}
-    return CommittedOffset(batch_id + 1, None, json.dumps(told))
+    fields = {name: value for name, value in asdict(amount).items() if value is not None}
+    return CommittedOffset(batch_id + 1, None, json.dumps(fields))
 
 
 def written_before(marker: CommittedOffset | None, batch_id: int, group: str) -> Amount | None:
@@ -95,8 +95,8 @@ def in_order(parts: list[TaskPart]) -> tuple[list[TaskPart], list[TaskPart]]:
                 f"batch {first.batch_id}: task {done[0]} has written it before and task"
                 f" {first.task} has not: the offsets of its group no longer exist. {_NEED}"
             )
-        told = replace(first.amount, tasks=len(parts))
-        return [first._replace(amount=told)], rest
+        amount = replace(first.amount, tasks=len(parts))
+        return [first._replace(amount=amount)], rest
     if first.amount.tasks != len(parts):
         raise Unrepeatable(
             f"batch {first.batch_id} is run again by {len(parts)} tasks, and was written in part "

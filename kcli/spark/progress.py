@@ -53,8 +53,8 @@ def lag(event: Mapping[str, Any]) -> int | None:
     not report its lag before.
     """
     of_sources = [_behind(source) for source in event.get("sources") or ()]
-    told = [behind for behind in of_sources if behind is not None]
-    return sum(map(sum, told)) if told else None
+    lags = [behind for behind in of_sources if behind is not None]
+    return sum(map(sum, lags)) if lags else None
 
 
 def metrics(source: Mapping[str, Any]) -> dict[str, str]:

@@ -94,7 +94,7 @@ class RowProducer:
             if name in self._columns:
                 self._bytes += pc.sum(pc.binary_length(batch.column(name))).as_py() or 0
 
-    def told(self, delivered: Delivered) -> None:
+    def on_batch(self, delivered: Delivered) -> None:
         """Note the outcome of a batch; the producer's `on_batch`."""
         if delivered.error is not None and self._failed is None:
             where = f"{delivered.topic}-{delivered.partition}"
@@ -246,12 +246,12 @@ class RowProducer:
             return {entry.name: entry.value or "" for entry in entries}
 
         try:
-            told = await producer.cluster.retry("describeConfigs", deadline, ask)
+            configs = await producer.cluster.retry("describeConfigs", deadline, ask)
         except KafkaError as error:
             _logger.warning("topic %s: %s; rows that are too large for it will fail", topic, error)
-            told = {}
-        most = min(most, int(told.get("max.message.bytes") or most))
-        return TopicLimits(partitions, most, "compact" in told.get("cleanup.policy", ""))
+            configs = {}
+        most = min(most, int(configs.get("max.message.bytes") or most))
+        return TopicLimits(partitions, most, "compact" in configs.get("cleanup.policy", ""))
 
     def _checked(
         self, rows: pa.RecordBatch, limits: TopicLimits
@@ -317,8 +317,8 @@ class RowProducer:
         if isinstance(limits, str):
             raise WriteFailed(f"a row was not written, nor to the dlqTopic {target}: {limits}")
         of_rows = reasons if len(reasons) == rows.num_rows else reasons * rows.num_rows
-        told = zip(rows_of(rows, self._columns, self._options.topic), of_rows, strict=True)
-        for row, reason in told:
+        pairs = zip(rows_of(rows, self._columns, self._options.topic), of_rows, strict=True)
+        for row, reason in pairs:
             key, value, headers = letter_of(row, reason, limits.max_bytes)
             time = None if row.timestamp is None or row.timestamp < 0 else row.timestamp
             while not producer.try_send(target, value, key, None, time, headers):

@@ -92,6 +92,6 @@ def write(
     outlet = RowProducer(options, columns)
     # Many tasks after a shuffle have no rows, and then need no connection.
     if (first := next(batches, None)) is not None:
-        with Blocking(Producer, options.client, on_batch=outlet.told) as producer:
+        with Blocking(Producer, options.client, on_batch=outlet.on_batch) as producer:
             outlet.send_all(producer, itertools.chain([first], batches))
     return Written(outlet.amount.rows)

@@ -132,15 +132,17 @@ class ClusterProcess:
     memory_mb: int = 0
 
 
-def members(processes: Sequence[Process], told: Mapping[str, Any] | None) -> list[ClusterProcess]:
+def members(
+    processes: Sequence[Process], master_state: Mapping[str, Any] | None
+) -> list[ClusterProcess]:
     """Return the master and its workers by name, from the processes and from the master's response,
     if any.
     """
-    known = {f"{w['host']}:{w['port']}": w for w in (told or {}).get("workers", [])}
+    known = {f"{w['host']}:{w['port']}": w for w in (master_state or {}).get("workers", [])}
     found = []
     for process in processes:
         if process.role == "master":
-            state = (told or {}).get("status", "STARTING")
+            state = (master_state or {}).get("status", "STARTING")
             found.append(ClusterProcess("master", process.pid, process.address, state))
         elif process.role == "worker":
             worker = known.pop(process.address, {"state": "STARTING"})
@@ -149,21 +151,21 @@ def members(processes: Sequence[Process], told: Mapping[str, Any] | None) -> lis
     return sorted(found, key=lambda one: (one.pid is None, one.name != "master", one.name))
 
 
-def _worker(name: str, pid: int | None, address: str, told: Mapping[str, Any]) -> ClusterProcess:
+def _worker(name: str, pid: int | None, address: str, worker: Mapping[str, Any]) -> ClusterProcess:
     return ClusterProcess(
         name,
         pid,
         address,
-        told["state"],
-        told.get("cores", 0),
-        told.get("coresused", 0),
-        told.get("memory", 0),
+        worker["state"],
+        worker.get("cores", 0),
+        worker.get("coresused", 0),
+        worker.get("memory", 0),
     )
 
 
-def alive(told: Mapping[str, Any]) -> int:
+def alive(master_state: Mapping[str, Any]) -> int:
     """Return the number of a master's live workers."""
-    return sum(worker["state"] == ALIVE for worker in told.get("workers", []))
+    return sum(worker["state"] == ALIVE for worker in master_state.get("workers", []))
 
 
 def last_words(log: str) -> str:

@@ -103,7 +103,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         marks = offsets_of(start)
         latest = self._find_latest(marks)
         again = recreated(self._first_ids | ids_of(start), self._ids)
-        self._tell([f"topic {topic} was deleted and created again" for topic in sorted(again)])
+        self._report_loss(
+            [f"topic {topic} was deleted and created again" for topic in sorted(again)]
+        )
         # Offsets of the old topic mean nothing in the new one.
         marks = {p: EARLIEST if p.topic in again else mark for p, mark in marks.items()}
         if self._target is not None:
@@ -152,7 +154,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for p, mark in marks.items()
             if p in latest or mark >= 0
         }
-        self._tell(changed(begin, latest, earliest))
+        self._report_loss(changed(begin, latest, earliest))
         return {p: min(begin[p], end) if p in begin else earliest[p] for p, end in latest.items()}
 
     def _is_worth_it(self, begin: Offsets, latest: Offsets, least: int) -> bool:
@@ -174,7 +176,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not ends.keys() <= self._partitions:
             self._note(logs.partitions(ends))
         there = [p for p in sorted(ends) if p in self._partitions]
-        self._tell([f"partition {p} was deleted" for p in ends if p not in self._partitions])
+        self._report_loss([f"partition {p} was deleted" for p in ends if p not in self._partitions])
         # This batch was planned with the ids in its end, perhaps in an earlier run.
         ids = self._ids | ids_of(end)
         again = recreated(self._first_ids | ids_of(start), ids)
@@ -190,7 +192,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read(partition, self._options, self._columns)
 
-    def _tell(self, lost: list[str]) -> None:
+    def _report_loss(self, lost: list[str]) -> None:
         if not lost:
             return
         if self._options.fail_on_data_loss:

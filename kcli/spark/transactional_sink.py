@@ -134,7 +134,7 @@ def write_in_transaction(
     id = task.transactional_id(options)
     outlet = RowProducer(options, columns)
     client = options.client | {"transactional.id": id}
-    with Blocking(Producer, client, on_batch=outlet.told) as producer:
+    with Blocking(Producer, client, on_batch=outlet.on_batch) as producer:
         try:
             producer.init_transactions()
             if task.batch_id is not None:

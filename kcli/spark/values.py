@@ -45,8 +45,8 @@ def decoded(
     if format == "string":
         text = given.cast("string")
         is_text = f.is_valid_utf8(text)
-        told = f.when(~is_text, f.lit("it is not UTF-8"))
-        return frame.withColumns({"data": f.when(is_text, text), "reason": told})
+        reason = f.when(~is_text, f.lit("it is not UTF-8"))
+        return frame.withColumns({"data": f.when(is_text, text), "reason": reason})
     if format not in FORMATS:
         raise ConfigError(f"the format {format} does not exist; use {', '.join(FORMATS)}")
     if schema is None:
@@ -87,8 +87,8 @@ def schema_of(text: StructType | str) -> StructType:
             return StructType.fromJson(json.loads(text))
         found = StructType.fromDDL(text)
     except (ParseException, ValueError, KeyError, TypeError, AttributeError) as error:
-        told = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ConfigError(f"the schema {text!r:.200} is neither DDL nor JSON: {told}") from error
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ConfigError(f"the schema {text!r:.200} is neither DDL nor JSON: {reason}") from error
     if not isinstance(found, StructType):
         raise ConfigError(f"the schema {text!r:.200} names no fields; give 'NAME TYPE, ...'")
     return found

@@ -52,7 +52,7 @@ class NurseryProcess:
         self._nursery = nursery
         self._lines: list[str] = []
         self._serves = False
-        self._told = threading.Event()
+        self._startup_done = threading.Event()
         """Set once it serves, or has ended."""
         self._reader: threading.Thread | None = None
 
@@ -70,7 +70,7 @@ class NurseryProcess:
         if self.runs:
             raise RuntimeError(f"the {self.kind} runs already, at {self.address}")
         self._serves = False
-        self._told.clear()
+        self._startup_done.clear()
         output, end = os.pipe()
         try:
             self.pid = self._nursery.fork(self.kind, configuration, end)
@@ -84,7 +84,7 @@ class NurseryProcess:
 
     def wait(self) -> None:
         """Return once it serves. Raises RuntimeError, with its log, if it does not."""
-        self._told.wait(START_TIMEOUT_S)
+        self._startup_done.wait(START_TIMEOUT_S)
         if not self._serves:
             self.end(signal.SIGKILL)
             raise RuntimeError(f"the {self.kind} did not start:\n{self.log}")
@@ -110,10 +110,10 @@ class NurseryProcess:
                 if line.startswith(READY):
                     self.address = line.removeprefix(READY).rstrip()
                     self._serves = True
-                    self._told.set()
+                    self._startup_done.set()
                 else:
                     self._lines.append(line)
-        self._told.set()
+        self._startup_done.set()
 
 
 class KafkaBroker:

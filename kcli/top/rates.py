@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from kcli.groups import lag as lags
 from kcli.groups.lag import WINDOW, Trend
-from kcli.top.snapshot import SeenGroup, Snapshot, Told
+from kcli.top.snapshot import SeenGroup, Snapshot, TimedResponse
 from kserver.model import BrokerId, Offset, TopicPartition
 
 UP, AWAY = "up", "away"
@@ -171,10 +171,10 @@ class History:
         """Return records out of each partition, by each group whose offsets are readable."""
         return {
             name: self._commits[name].per_second(
-                Told(told.at_s, flows.commits(told.values)), flows.same
+                TimedResponse(group.at_s, flows.commits(group.values)), flows.same
             )
-            for name, told in flows.now.groups.items()
-            if told.values.committed is not None
+            for name, group in flows.now.groups.items()
+            if group.values.committed is not None
         }
 
     def _broker(self, broker: BrokerId, flows: _Flows, records_out: Rates) -> Row:
@@ -213,19 +213,19 @@ class History:
         )._replace(**self._rates(led, flows, records_out))
 
     def _group(self, name: str, flows: _Flows, outs: Mapping[str, Rates]) -> Row:
-        told = flows.now.groups.get(name)
-        if told is None:
+        group = flows.now.groups.get(name)
+        if group is None:
             return Row(GROUP, name)
-        if told.values.committed is None:
-            return Row(GROUP, name, state=told.values.state)
-        commits = flows.commits(told.values)
+        if group.values.committed is None:
+            return Row(GROUP, name, state=group.values.state)
+        commits = flows.commits(group.values)
         lag = flows.lag(commits)
-        change = self._trends[name].per_second(told.at_s, lag)
+        change = self._trends[name].per_second(group.at_s, lag)
         rates = outs.get(name, {})
         return Row(
             GROUP,
             name,
-            state=told.values.state,
+            state=group.values.state,
             partitions=len(commits),
             records_out_per_second=total(rates, rates),
             bytes_out_per_second=self._bytes_out(rates),
@@ -266,9 +266,13 @@ class _Commits:
     """A group's committed offsets in the last snapshots."""
 
     def __init__(self) -> None:
-        self._looks: deque[Told[Mapping[TopicPartition, Offset]]] = deque(maxlen=WINDOW - 1)
+        self._looks: deque[TimedResponse[Mapping[TopicPartition, Offset]]] = deque(
+            maxlen=WINDOW - 1
+        )
 
-    def per_second(self, now: Told[Mapping[TopicPartition, Offset]], same: set[str]) -> Rates:
+    def per_second(
+        self, now: TimedResponse[Mapping[TopicPartition, Offset]], same: set[str]
+    ) -> Rates:
         """Return the growth of each offset since the oldest of them; None if it is new. The history
         is dropped if an offset was reset, or its topic was created again (is not in `same`).
         """
@@ -283,12 +287,12 @@ class _Commits:
         return rates
 
     def _grown(
-        self, partition: TopicPartition, now: Told[Mapping[TopicPartition, Offset]]
+        self, partition: TopicPartition, now: TimedResponse[Mapping[TopicPartition, Offset]]
     ) -> PerSecond:
         for look in self._looks:
             if partition in look.values:
-                before = Told(look.at_s, look.values[partition])
-                return growth(before, Told(now.at_s, now.values[partition]))
+                before = TimedResponse(look.at_s, look.values[partition])
+                return growth(before, TimedResponse(now.at_s, now.values[partition]))
         return None
 
 
@@ -373,7 +377,7 @@ def _same_topics(before: Snapshot | None, now: Snapshot) -> set[str]:
     }
 
 
-def growth(before: Told[int] | None, now: Told[int] | None) -> PerSecond:
+def growth(before: TimedResponse[int] | None, now: TimedResponse[int] | None) -> PerSecond:
     """Return the growth per second; None if either value is unknown, or it decreased."""
     if before is None or now is None or now.values < before.values or now.at_s <= before.at_s:
         return None

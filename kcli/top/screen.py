@@ -21,7 +21,7 @@ STYLES = {HEADING: "bold", WRONG: "red", "": ""}
 
 def as_rows(out: Rows, views: Sequence[str]) -> Show:
     """Return a function that prints rows; each refused request is reported once."""
-    told: set[str] = set()
+    old_refusals: set[str] = set()
     was_missing = False
 
     def show(seen: Seen) -> None:
@@ -30,8 +30,8 @@ def as_rows(out: Rows, views: Sequence[str]) -> Show:
         for row in (row for view in views for row in rows[view]):
             out.row(time_ms=seen.time_ms, **row._asdict())
         for what, why in seen.refused.items():
-            if what not in told:
-                told.add(what)
+            if what not in old_refusals:
+                old_refusals.add(what)
                 out.refused(what, Refused(why))
         if seen.missing and not was_missing:
             out.refused(None, ClusterUnreachable("listTopics"))
@@ -42,7 +42,7 @@ def as_rows(out: Rows, views: Sequence[str]) -> Show:
 
 def as_text(views: Sequence[str]) -> Show:
     """Return a function that prints whole tables, and a blank line between snapshots."""
-    told: set[str] = set()
+    old_notes: set[str] = set()
     is_first = True
 
     def show(seen: Seen) -> None:
@@ -56,8 +56,8 @@ def as_text(views: Sequence[str]) -> Show:
             for line in table:
                 answer(line.text)
         for note in tables.notes(seen):
-            if note not in told:
-                told.add(note)
+            if note not in old_notes:
+                old_notes.add(note)
                 complain(note)
 
     return show

@@ -46,7 +46,7 @@ FAILURES = (ClientError, KafkaError, ProtocolError, OSError)
 """Errors of a request to a cluster."""
 
 
-class Told(NamedTuple, Generic[T]):
+class TimedResponse(NamedTuple, Generic[T]):
     """A response, and its time in seconds of a monotonic clock."""
 
     at_s: float
@@ -64,10 +64,10 @@ class SeenGroup(NamedTuple):
 class BrokerAnswers:
     """One broker's responses; None if it refused, did not respond, or was not asked."""
 
-    ends: Told[Mapping[TopicPartition, Offset]] | None = None
-    sizes: Told[Mapping[TopicPartition, int]] | None = None
+    ends: TimedResponse[Mapping[TopicPartition, Offset]] | None = None
+    sizes: TimedResponse[Mapping[TopicPartition, int]] | None = None
     """Bytes of its replicas."""
-    groups: Told[Mapping[str, SeenGroup]] | None = None
+    groups: TimedResponse[Mapping[str, SeenGroup]] | None = None
     is_silent: bool = False
     """Whether it does not respond at all."""
     refused: dict[str, str] = field(default_factory=dict)
@@ -91,9 +91,9 @@ class Snapshot:
                 yield TopicPartition(topic.name, partition.partition), partition
 
     @cached_property
-    def groups(self) -> Mapping[str, Told[SeenGroup]]:
+    def groups(self) -> Mapping[str, TimedResponse[SeenGroup]]:
         return {
-            name: Told(answers.groups.at_s, group)
+            name: TimedResponse(answers.groups.at_s, group)
             for answers in self.answers.values()
             if answers.groups is not None
             for name, group in answers.groups.values.items()
@@ -103,11 +103,13 @@ class Snapshot:
     def has_all_groups(self) -> bool:
         return all(answers.groups is not None for answers in self.answers.values())
 
-    def end(self, partition: TopicPartition, leader: BrokerId | None) -> Told[Offset] | None:
+    def end(
+        self, partition: TopicPartition, leader: BrokerId | None
+    ) -> TimedResponse[Offset] | None:
         answers = None if leader is None else self.answers.get(leader)
         return None if answers is None else _one(answers.ends, partition)
 
-    def size(self, partition: TopicPartition, broker: BrokerId | None) -> Told[int] | None:
+    def size(self, partition: TopicPartition, broker: BrokerId | None) -> TimedResponse[int] | None:
         """Return the bytes of the replica on this broker."""
         answers = None if broker is None else self.answers.get(broker)
         return None if answers is None else _one(answers.sizes, partition)
@@ -122,10 +124,12 @@ class Snapshot:
         }
 
 
-def _one(told: Told[Mapping[TopicPartition, int]] | None, key: TopicPartition) -> Told[int] | None:
-    if told is None or (value := told.values.get(key)) is None:
+def _one(
+    response: TimedResponse[Mapping[TopicPartition, int]] | None, key: TopicPartition
+) -> TimedResponse[int] | None:
+    if response is None or (value := response.values.get(key)) is None:
         return None
-    return Told(told.at_s, value)
+    return TimedResponse(response.at_s, value)
 
 
 class Wanted(NamedTuple):
@@ -190,7 +194,7 @@ async def _ask(
 ) -> None:
     """Send all requests to one broker; each may fail independently of the others."""
 
-    async def told(what: str, asking: Awaitable[T]) -> Told[T] | None:
+    async def ask(what: str, asking: Awaitable[T]) -> TimedResponse[T] | None:
         try:
             async with asyncio.timeout(ANSWER_S):
                 values = await asking
@@ -202,14 +206,14 @@ async def _ask(
         except (ClientError, ProtocolError) as error:
             answers.refused[what] = reason(error)
         else:
-            return Told(asyncio.get_running_loop().time(), values)
+            return TimedResponse(asyncio.get_running_loop().time(), values)
         return None
 
     unanswered: list[str] = []
     answers.ends, answers.sizes, answers.groups = await asyncio.gather(
-        told(ENDS, _ends(cluster, broker, led)),
-        told(SIZES, _sizes(cluster, broker, wanted)),
-        told(GROUPS, _groups(cluster, broker, wanted)),
+        ask(ENDS, _ends(cluster, broker, led)),
+        ask(SIZES, _sizes(cluster, broker, wanted)),
+        ask(GROUPS, _groups(cluster, broker, wanted)),
     )
     # A broker that leads no partition is not asked for end offsets.
     asked = {ENDS, SIZES, GROUPS} if led else {SIZES, GROUPS}
@@ -252,12 +256,13 @@ async def _groups(cluster: Cluster, broker: BrokerId, wanted: Wanted) -> dict[st
 
 
 def _committed(
-    told: Mapping[TopicPartition, CommittedOffset | KafkaError] | KafkaError | None, wanted: Wanted
+    offsets: Mapping[TopicPartition, CommittedOffset | KafkaError] | KafkaError | None,
+    wanted: Wanted,
 ) -> dict[TopicPartition, Offset] | None:
-    if told is None or isinstance(told, KafkaError):
+    if offsets is None or isinstance(offsets, KafkaError):
         return None
     return {
         partition: one.offset
-        for partition, one in told.items()
+        for partition, one in offsets.items()
         if not isinstance(one, KafkaError) and wanted.topic(partition.topic)
     }

@@ -57,10 +57,10 @@ def summary(seen: Seen) -> str:
 
 def notes(seen: Seen) -> list[str]:
     """Return the reasons why the tables are incomplete."""
-    told = [f"not available: {what}: {why}" for what, why in seen.refused.items()]
+    lines = [f"not available: {what}: {why}" for what, why in seen.refused.items()]
     if seen.missing:
-        told.append(f"no broker has answered since {clock(seen.time_ms)}: {seen.missing}")
-    return list(map(visible, told))
+        lines.append(f"no broker has answered since {clock(seen.time_ms)}: {seen.missing}")
+    return list(map(visible, lines))
 
 
 def tables(

@@ -24,8 +24,8 @@ from kcli.spark.jobs.reckoning import WINDOWS_MS, Finding
 from kcli.spark.options import batch_options
 from kcli.statuses import DONE, FOUND
 
-COMPARED = "Comparison"
-TOLD = "Report"
+COMPARISON = "Comparison"
+REPORT = "Report"
 GRACE_S = 3600.0
 
 SHAPE = RowShape(
@@ -87,27 +87,27 @@ MANUAL = Manual(
         "late rows land apart.  Required.",
         "DIRECTORY",
         multiple=True,
-        section=COMPARED,
+        section=COMPARISON,
     ),
     option(
         "--dlq",
         "The dead letter topic of land: records in it count as landed.",
         "TOPIC",
-        section=COMPARED,
+        section=COMPARISON,
     ),
     option(
         "--format",
         f"{', '.join(FORMATS)}.  Default: {FORMATS[0]}.",
         "FORMAT",
         type=click.Choice(FORMATS),
-        section=COMPARED,
+        section=COMPARISON,
     ),
     option(
         "--window",
         "Count by the hour or the day of records' times, in UTC.  Default: hour.",
         "hour|day",
         type=click.Choice(tuple(WINDOWS_MS)),
-        section=COMPARED,
+        section=COMPARISON,
     ),
     option(
         "--start",
@@ -115,7 +115,7 @@ MANUAL = Manual(
         " 2026-01-31T06:00Z, or in ms since 1970; or from offsets, as JSON, one for each"
         " partition.  Default: all records of the topics.",
         "WHEN",
-        section=COMPARED,
+        section=COMPARISON,
     ),
     option(
         "--grace",
@@ -123,16 +123,16 @@ MANUAL = Manual(
         " such as 10m or 2h.  After that it counts as missing.  Default: 1h.",
         "TIME",
         type=Duration(),
-        section=COMPARED,
+        section=COMPARISON,
     ),
-    option("--all", "Report all windows, including those without a difference.", section=TOLD),
+    option("--all", "Report all windows, including those without a difference.", section=REPORT),
     option(
         "--report-topic",
         "Also send the report to a topic, as JSON, with the audited topic as the key.",
         "TOPIC",
-        section=TOLD,
+        section=REPORT,
     ),
-    option("--fail-on-gap", "End with status 3 if there is a difference.", section=TOLD),
+    option("--fail-on-gap", "End with status 3 if there is a difference.", section=REPORT),
     formatted(SHAPE),
     shared.cluster,
 )

@@ -105,10 +105,10 @@ def _compacted(audit: Audit, topics: set[str]) -> list[str]:
     """Return the compacted topics, and those whose configuration cannot be read."""
     resources = [(ResourceType.TOPIC, name) for name in sorted(topics)]
     with Blocking(Admin, of_client(audit.client)) as admin:
-        told = admin.describe_configs(resources, [CLEANUP_POLICY])
+        configs = admin.describe_configs(resources, [CLEANUP_POLICY])
     return [
         name
-        for (_, name), entries in told.items()
+        for (_, name), entries in configs.items()
         if isinstance(entries, KafkaError) or not entries or "compact" in str(entries[0].value)
     ]
 

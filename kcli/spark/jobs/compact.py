@@ -130,11 +130,11 @@ def compact(given: SimpleNamespace) -> int:
     """
     summary = shared.Summary(quiet=given.quiet)
     if given.format == "delta":
-        told = _compact_table(given)
+        text = _compact_table(given)
     else:
         with shared.session() as spark:
-            told = compacted(spark, given)
-    summary.tell(told)
+            text = compacted(spark, given)
+    summary.report(text)
     return DONE
 
 
@@ -212,14 +212,14 @@ def _compacted(spark: SparkSession, store: Store, given: SimpleNamespace) -> str
         done.append(unit)
     if waiting:
         complain(f"the old files of {waiting} swaps stay for now; a later run removes them")
-    return _told(
+    return _summary_text(
         sum(len(unit.files) for unit in done),
         sum(unit.into for unit in done),
         len({unit.directory for unit in done}),
     )
 
 
-def _told(before: int, after: int, directories: int) -> str:
+def _summary_text(before: int, after: int, directories: int) -> str:
     if not before:
         return "no files to compact"
     return f"{before:,} files in {directories:,} directories compacted into {after:,}"
@@ -318,7 +318,7 @@ def _compact_table(given: SimpleNamespace) -> str:
             dry_run=False,
             enforce_retention_duration=False,
         )
-    return "nothing was changed" if given.dry_run else _told(removed, added, directories)
+    return "nothing was changed" if given.dry_run else _summary_text(removed, added, directories)
 
 
 def _compact_partition(table: Any, one: dict[str, str], given: SimpleNamespace) -> tuple[int, int]:

@@ -98,8 +98,8 @@ class Journal:
 
     @classmethod
     def of(cls, text: str) -> Journal:
-        told = json.loads(text)
-        return cls(told["id"], told["old"], [(begin, end) for begin, end in told["new"]])
+        fields = json.loads(text)
+        return cls(fields["id"], fields["old"], [(begin, end) for begin, end in fields["new"]])
 
 
 def landed_name(directory: str, id: str, number: int, suffix: str) -> str:

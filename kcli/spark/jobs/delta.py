@@ -342,9 +342,9 @@ class _Stats:
                 self._max_values[name] = max(self._max_values.get(name, found["max"]), found["max"])
 
     def text(self) -> str:
-        told = {
+        statistics = {
             "numRecords": self._rows,
             "minValues": self._min_values,
             "maxValues": self._max_values,
         }
-        return json.dumps(told)
+        return json.dumps(statistics)

@@ -161,7 +161,7 @@ def etl(given: SimpleNamespace) -> int:
     done = [f"{shared.number(totals[ROWS], 'row')} written to {given.to}"]
     if DEAD in totals:
         done.append(f"{shared.number(totals[DEAD], 'dead letter')} in {given.dlq}")
-    summary.tell(", ".join(done))
+    summary.report(", ".join(done))
     return status
 
 

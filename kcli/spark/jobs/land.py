@@ -173,7 +173,7 @@ def land(given: SimpleNamespace) -> int:
         status, totals = landed(spark, given)
     done = [_done(name, one, given) for name, one in totals.items()]
     batches = sum(one.batches for one in totals.values())
-    summary.tell(f"{', '.join(done)}, {batches:,} {'batch' if batches == 1 else 'batches'}")
+    summary.report(f"{', '.join(done)}, {batches:,} {'batch' if batches == 1 else 'batches'}")
     return status
 
 

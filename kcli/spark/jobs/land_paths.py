@@ -80,8 +80,10 @@ def late_sql(partition_by: str, late_after_s: float) -> str:
 
 def undecoded_sql(remedy: str) -> str:
     """Return an expression that fails the query with the record and the reason."""
-    told = f"concat(topic, '-', partition, ' at offset ', offset, ': ', reason, {text_sql(remedy)})"
-    return f"raise_error({told})"
+    message = (
+        f"concat(topic, '-', partition, ' at offset ', offset, ': ', reason, {text_sql(remedy)})"
+    )
+    return f"raise_error({message})"
 
 
 def text_sql(text: str) -> str:

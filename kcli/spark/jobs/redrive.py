@@ -140,7 +140,7 @@ def redrive(given: SimpleNamespace) -> int:
         with rows(given, SHAPE) as out:
             for one in found:
                 out.row(**vars(one))
-    summary.tell(f"letters sent back: {sent:,}")
+    summary.report(f"letters sent back: {sent:,}")
     return DONE
 
 

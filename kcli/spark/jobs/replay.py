@@ -158,7 +158,7 @@ def replay(given: SimpleNamespace) -> int:
                     out.row(**vars(part))
             return DONE
         count = replayed(spark, asked)
-    summary.tell(f"{count:,} records sent to {asked.to}")
+    summary.report(f"{count:,} records sent to {asked.to}")
     return DONE
 
 

@@ -356,6 +356,6 @@ class Summary:
         self._quiet = quiet
         self._started = time.monotonic()
 
-    def tell(self, text: str) -> None:
+    def report(self, text: str) -> None:
         if not self._quiet:
             complain(f"{text}, {time.monotonic() - self._started:.1f} s")

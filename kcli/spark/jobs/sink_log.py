@@ -86,8 +86,8 @@ def replaced(text: str, old: Iterable[str], new: Sequence[Mapping[str, object]])
 def entry(like: Mapping[str, object], path: str, size: int, modified_ms: int) -> dict[str, object]:
     """Return the entry of a file at this path, in a store whose files are listed like another."""
     prefix = str(like["path"])[: -len(urlsplit(str(like["path"])).path)]
-    told = {"path": prefix + quote(path, safe="/=:@!$&'()*+,;"), "size": size}
-    return {**like, **told, "modificationTime": modified_ms}
+    changes = {"path": prefix + quote(path, safe="/=:@!$&'()*+,;"), "size": size}
+    return {**like, **changes, "modificationTime": modified_ms}
 
 
 def leftovers(names: Iterable[str], listed: Iterable[str]) -> list[str]:

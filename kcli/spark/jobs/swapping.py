@@ -52,16 +52,16 @@ def passed_over(store: Store, name: re.Pattern[str]) -> str | None:
     files = list(data_files(store))
     others = sum(name.search(file.name) is None for file in files)
     unlisted = len(files) - others - len(candidates(store, name))
-    told = []
+    reasons = []
     if others:
-        told.append(f"the names of {others:,} files do not match this format")
+        reasons.append(f"the names of {others:,} files do not match this format")
     if unlisted:
-        told.append(
+        reasons.append(
             f"{unlisted:,} files are not in the newest full list in {sink_log.DIRECTORY}, which"
             " Spark uses to read this directory; files of a streaming query are added to it"
             " within ten batches, move any others to a separate directory"
         )
-    return f"not compacted: {'; '.join(told)}" if told else None
+    return f"not compacted: {'; '.join(reasons)}" if reasons else None
 
 
 def pending(store: Store) -> Iterator[Journal]:

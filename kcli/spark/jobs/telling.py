@@ -44,7 +44,7 @@ _OURS = ("kserver.", "kcli.")
 
 
 @contextlib.contextmanager
-def told() -> Iterator[None]:
+def refusing_spark_errors() -> Iterator[None]:
     """Raise Refused in place of Spark's errors, and silence Spark's own loggers of them."""
     from pyspark.logger import PySparkLogger
 
@@ -55,12 +55,12 @@ def told() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if (said := _said(error)) is None:
+        if (text := _error_text(error)) is None:
             raise
-        raise Refused(telling(said)) from error
+        raise Refused(innermost_reason(text)) from error
 
 
-def _said(error: Exception) -> str | None:
+def _error_text(error: Exception) -> str | None:
     """Return the text of an error of Spark's; None for any other."""
     module = type(error).__module__
     if module.startswith("pyspark."):
@@ -78,7 +78,7 @@ def _said(error: Exception) -> str | None:
     return SPARK_ENDED if type(error).__name__ == "Py4JNetworkError" else str(error)
 
 
-def telling(text: str) -> str:
+def innermost_reason(text: str) -> str:
     """Return the most informative line: that of Python's own error, else the innermost cause, else
     the first line.
     """

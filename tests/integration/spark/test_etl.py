@@ -11,7 +11,7 @@ import pytest
 from kcli.options import Refused
 from kcli.spark import jobs
 from kcli.spark.jobs.etl import transformed
-from kcli.spark.jobs.telling import told
+from kcli.spark.jobs.telling import refusing_spark_errors
 from tests.support.brokers import append, create_topic, stored
 from tests.support.frames import T0, refusal
 
@@ -156,5 +156,8 @@ def test_to_files_a_value_that_cannot_be_decoded_fails_the_job_where_nobody_take
 
 def test_a_query_that_is_wrong_is_told_in_one_line(spark, broker, topic, tmp_path):
     words = ["--to", "console", "--sql", "SELECT nothing FROM records"]
-    with pytest.raises(Refused, match=r"^A column.* `nothing` cannot be resolved"), told():
+    with (
+        pytest.raises(Refused, match=r"^A column.* `nothing` cannot be resolved"),
+        refusing_spark_errors(),
+    ):
         etl(spark, broker, topic, tmp_path, *words)

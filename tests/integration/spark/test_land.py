@@ -16,7 +16,7 @@ from kcli.spark.jobs import leftovers
 from kcli.spark.jobs.land import landed
 from kcli.spark.jobs.land_paths import time_sql
 from kcli.spark.jobs.store import LocalStore
-from kcli.spark.jobs.telling import told
+from kcli.spark.jobs.telling import refusing_spark_errors
 from tests.support import frames
 from tests.support.brokers import append, create_topic
 from tests.support.frames import T0, of
@@ -35,7 +35,7 @@ def run(spark, broker, topic: str, where: Path, *words: str):
             *words,
         ],
     )
-    with told():
+    with refusing_spark_errors():
         status, totals = landed(spark, given)
     assert status == 0
     return {name: one.observed.get("rows", 0) for name, one in totals.items()}

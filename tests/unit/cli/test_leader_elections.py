@@ -7,7 +7,7 @@ import pytest
 from kcli.client.cluster import Node
 from kcli.client.descriptions import ClusterDescription, PartitionDescription, TopicDescription
 from kcli.client.errors import ClusterUnreachable
-from kcli.leader_elections import ElectionWords, foreseen, tell, tell_refusal
+from kcli.leader_elections import ElectionWords, expected_outcomes, print_outcomes, print_refusal
 from kcli.options import Refused
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import ElectionType, TopicPartition
@@ -29,7 +29,7 @@ def test_outcomes_are_told_in_kafkas_words_and_by_name(capsys):
         of("c", 1): KafkaError(ErrorCode.preferred_leader_not_available),
     }
     with pytest.raises(Refused, match=r"^2 replica\(s\) could not be elected$"):
-        tell(results, WORDS)
+        print_outcomes(results, WORDS)
     failed = "Error completing leader election (PREFERRED) for partition: "
     errors = "org.apache.kafka.common.errors."
     assert capsys.readouterr().out.splitlines() == [
@@ -42,7 +42,7 @@ def test_outcomes_are_told_in_kafkas_words_and_by_name(capsys):
 
 
 def test_of_nothing_nothing_is_told(capsys):
-    assert tell({}, WORDS) == 0
+    assert print_outcomes({}, WORDS) == 0
     assert capsys.readouterr().out == ""
 
 
@@ -59,7 +59,7 @@ def test_of_nothing_nothing_is_told(capsys):
     ],
 )
 def test_why_there_was_no_election_is_told(error, told, capsys):
-    tell_refusal(error)
+    print_refusal(error)
     assert capsys.readouterr().out == told
 
 
@@ -88,7 +88,7 @@ class Described:
 
 
 def look(election, wanted=None):
-    steps, refusals = asyncio.run(foreseen(Described(), election, wanted))
+    steps, refusals = asyncio.run(expected_outcomes(Described(), election, wanted))
     return steps, {partition: error.code for partition, error in refusals.items()}
 
 

@@ -31,11 +31,11 @@ def member(*numbers: int) -> ConsumerMember:
     """One that has these."""
     one = ConsumerMember("m", ABOUT)
     said = one.heartbeat()
-    one.heard(said, 1, "m", owned(*numbers))
+    one.apply_response(said, 1, "m", owned(*numbers))
     one.reconciled(owned(*numbers))
     said = one.heartbeat()
     one.sent(said)
-    one.heard(said, 1, "m", None)
+    one.apply_response(said, 1, "m", None)
     return one
 
 
@@ -51,23 +51,23 @@ def test_what_is_said_is_what_has_changed():
         "topics": ("t",),
         "owned": owned(),
     }
-    one.heard(one.heartbeat(), 1, "m", owned(0))
+    one.apply_response(one.heartbeat(), 1, "m", owned(0))
     assert one.heartbeat() == {"member_id": "m", "member_epoch": 1}
     assert one.state is ConsumerMemberState.RECONCILING
     one.reconciled(owned(0))
     assert one.has_news
     assert one.heartbeat() == {"member_id": "m", "member_epoch": 1, "owned": owned(0)}
-    one.unheard()
+    one.reset_sent_fields()
     assert one.heartbeat()["topics"] == ("t",)
 
 
 def test_an_acknowledgement_is_over_when_it_is_on_its_way():
     one = member(0)
     assert (one.state, one.has_news) == (ConsumerMemberState.STABLE, False)
-    one.heard(one.heartbeat(), 2, "m", owned(0, 1))
+    one.apply_response(one.heartbeat(), 2, "m", owned(0, 1))
     one.reconciled(owned(0, 1))
     said = one.heartbeat()
-    one.heard(one.heartbeat(), 3, "m", owned(1))
+    one.apply_response(one.heartbeat(), 3, "m", owned(1))
     assert one.state is ConsumerMemberState.ACKNOWLEDGING, "the reader's turn is after it is told"
     said = one.heartbeat()
     one.sent(said)
@@ -123,7 +123,7 @@ class Life(RuleBasedStateMachine):
         if means is MemberAction.DONE and self.member.state is not ConsumerMemberState.LOST:
             self.epoch += 1
             found = None if wanted is None else owned(*wanted)
-            self.member.heard(self.said, self.epoch, "m", found)
+            self.member.apply_response(self.said, self.epoch, "m", found)
             self.said = self.member.heartbeat()
 
     @precondition(lambda self: self.member.state is ConsumerMemberState.RECONCILING)
@@ -135,7 +135,7 @@ class Life(RuleBasedStateMachine):
     @precondition(lambda self: self.member.state is ConsumerMemberState.LOST)
     @rule()
     def tell(self):
-        self.member.lost_is_told()
+        self.member.acknowledge_loss()
         self.said = self.member.heartbeat()
 
     @invariant()

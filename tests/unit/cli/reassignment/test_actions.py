@@ -111,7 +111,7 @@ def test_a_cancel_that_is_refused_for_some_partitions_names_them_and_keeps_the_t
 
     with pytest.raises(actions.Plainly) as caught:
         run(scenario)
-    assert actions.told(caught.value) == (
+    assert actions.error_text(caught.value) == (
         "Error cancelling partition reassignment for:\n"
         "foo-0: No partition reassignment is in progress."
     )
@@ -140,7 +140,7 @@ def test_one_that_does_not_come_in_time_is_told():
 def test_a_directory_that_is_refused_is_told_with_the_reason():
     with pytest.raises(Refused) as caught:
         execute([ErrorCode.log_dir_not_found])
-    assert actions.told(caught.value) == (
+    assert actions.error_text(caught.value) == (
         "Error: Failed to alter dir for foo-0-0: The user-specified log directory is not found in "
         "the broker config."
     )
@@ -149,14 +149,14 @@ def test_a_directory_that_is_refused_is_told_with_the_reason():
 def test_partitions_that_are_refused_are_told_by_themselves():
     with pytest.raises(actions.Plainly) as caught:
         execute([HERE], refused=ErrorCode.reassignment_in_progress)
-    assert actions.told(caught.value) == (
+    assert actions.error_text(caught.value) == (
         "Error reassigning partition(s):\nfoo-0: A partition reassignment is in progress."
     )
 
 
 def test_other_refusals_are_told_as_kafkas_tool_names_them():
     refused = KafkaError(ErrorCode.unknown_topic_or_partition, "Topic foo not found.")
-    assert actions.told(refused) == (
+    assert actions.error_text(refused) == (
         "Error: org.apache.kafka.common.errors.UnknownTopicOrPartitionException: "
         "Topic foo not found."
     )

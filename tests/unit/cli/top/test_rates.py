@@ -9,7 +9,7 @@ import pytest
 from kcli.client.cluster import Node
 from kcli.client.topic_metadata import PartitionMetadata, TopicMetadata
 from kcli.top.rates import GROUP, History, Row, growth, trend
-from kcli.top.snapshot import BrokerAnswers, SeenGroup, Snapshot, Told
+from kcli.top.snapshot import BrokerAnswers, SeenGroup, Snapshot, TimedResponse
 from kserver.model import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -61,9 +61,9 @@ def look(
         own = {p: end for p, end in (ends or {}).items() if p in led}
         of_groups = {n: SeenGroup("Stable", c) for n, c in (groups or {}).items() if broker == 1}
         answers[broker] = BrokerAnswers(
-            Told(at_s, own),
-            None if broker in no_sizes else Told(at_s, sizes or {}),
-            Told(at_s, of_groups),
+            TimedResponse(at_s, own),
+            None if broker in no_sizes else TimedResponse(at_s, sizes or {}),
+            TimedResponse(at_s, of_groups),
         )
     return Snapshot(
         number * EVERY_S * SECOND_MS,
@@ -148,7 +148,7 @@ def test_bytes_are_those_of_one_replica_though_it_did_not_lead_before():
     moved = topic(partition(0, 2), partition(1, 2))
     before = look(0, ends=ENDS, sizes=SIZES)
     before.answers[2] = BrokerAnswers(
-        before.answers[2].ends, Told(0, {T0: 3000, T1: 500}), before.answers[2].groups
+        before.answers[2].ends, TimedResponse(0, {T0: 3000, T1: 500}), before.answers[2].groups
     )
     now = look(1, ends=MORE_ENDS, sizes=MORE_SIZES, topics=(moved,))
     seen = last(before, now)
@@ -396,12 +396,12 @@ def test_topics_that_are_not_well_stand_before_the_busiest():
 @pytest.mark.parametrize(
     ("before", "now", "rate"),
     [
-        (Told(0, 10), Told(4, 30), 5),
-        (Told(0, 10), Told(4, 10), 0),
-        (Told(0, 10), Told(4, 9), None),
-        (Told(4, 10), Told(4, 30), None),
-        (None, Told(4, 30), None),
-        (Told(0, 10), None, None),
+        (TimedResponse(0, 10), TimedResponse(4, 30), 5),
+        (TimedResponse(0, 10), TimedResponse(4, 10), 0),
+        (TimedResponse(0, 10), TimedResponse(4, 9), None),
+        (TimedResponse(4, 10), TimedResponse(4, 30), None),
+        (None, TimedResponse(4, 30), None),
+        (TimedResponse(0, 10), None, None),
     ],
 )
 def test_growth_is_known_where_both_are_and_nothing_went_back(before, now, rate):

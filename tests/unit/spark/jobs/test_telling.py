@@ -7,7 +7,13 @@ import socket
 import pytest
 
 from kcli.options import Refused
-from kcli.spark.jobs.telling import PEER_ENDED, SPARK_ENDED, WORKER_ENDED, telling, told
+from kcli.spark.jobs.telling import (
+    PEER_ENDED,
+    SPARK_ENDED,
+    WORKER_ENDED,
+    innermost_reason,
+    refusing_spark_errors,
+)
 
 SOURCE = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: \
 [PYTHON_DATA_SOURCE_ERROR] Failed when Python data source instance latestOffset: \
@@ -86,17 +92,17 @@ Caused by: java.net.SocketException: Connection reset by peer
     ],
 )
 def test_the_line_that_says_most(text, line):
-    assert telling(text) == line
+    assert innermost_reason(text) == line
 
 
 def test_an_error_that_is_not_sparks_stays():
-    with pytest.raises(KeyError), told():
+    with pytest.raises(KeyError), refusing_spark_errors():
         raise KeyError("x")
 
 
 def test_an_error_of_sparks_is_refused_in_its_line():
     errors = pytest.importorskip("pyspark.errors")
-    with pytest.raises(Refused, match=r"^Path does not exist$"), told():
+    with pytest.raises(Refused, match=r"^Path does not exist$"), refusing_spark_errors():
         raise errors.AnalysisException("[PATH_NOT_FOUND] Path does not exist SQLSTATE: 42K03")
 
 
@@ -107,7 +113,7 @@ def test_a_driver_that_has_ended_is_named_and_nothing_else_is_logged(caplog):
         parameters = gateways.JavaParameters(port=taken.getsockname()[1])
         gateway = gateways.ClientServer(parameters, gateways.PythonParameters(port=0))
         try:
-            with pytest.raises(Refused) as caught, told():
+            with pytest.raises(Refused) as caught, refusing_spark_errors():
                 gateway.jvm.java.lang.System.currentTimeMillis()
         finally:
             gateway.shutdown_callback_server()
@@ -118,5 +124,5 @@ def test_a_driver_that_has_ended_is_named_and_nothing_else_is_logged(caplog):
 def test_a_connection_of_a_jobs_own_that_is_refused_stays():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        with pytest.raises(ConnectionRefusedError), told():
+        with pytest.raises(ConnectionRefusedError), refusing_spark_errors():
             socket.create_connection(taken.getsockname())
