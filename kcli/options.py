@@ -61,7 +61,7 @@ def attribute_of(name: str) -> str:
     return name.lstrip("-").replace("-", "_").replace(".", "_")
 
 
-def together(*options: Callable[[Any], Any]) -> Callable[[Decorated], Decorated]:
+def option_group(*options: Callable[[Any], Any]) -> Callable[[Decorated], Decorated]:
     """Combine several option declarations into one decorator, shown in this order."""
 
     def decorate(function: Decorated) -> Decorated:
@@ -92,7 +92,7 @@ timeout = option(
     section=CONNECTION,
 )
 
-cluster = together(bootstrap_server, command_config, timeout)
+cluster = option_group(bootstrap_server, command_config, timeout)
 """Options of every command that connects to a cluster."""
 
 dry_run = option("--dry-run", "Check and print the changes, but change nothing.")
@@ -120,7 +120,7 @@ broker_list = option(
 
 def client_options(client: str, value: str = "KEY=VALUE") -> Callable[[Any], Any]:
     """Return the options of a command that is a "producer" or a "consumer"."""
-    return together(
+    return option_group(
         bootstrap_server,
         option(
             "--command-config",

@@ -46,8 +46,8 @@ from kserver.model import TopicPartition
 T = TypeVar("T")
 C = TypeVar("C", bound=AbstractAsyncContextManager[Any])
 
-Errand: TypeAlias = Callable[[], None]
-_errands: ContextVar[queue.SimpleQueue[Errand | None]] = ContextVar("errands")
+Callback: TypeAlias = Callable[[], None]
+_callbacks: ContextVar[queue.SimpleQueue[Callback | None]] = ContextVar("callbacks")
 """Callbacks for the thread that waits for the current call to run; None: the call has ended."""
 
 
@@ -136,17 +136,17 @@ class Blocking(Generic[C]):
         return self._client
 
     def _wait(self, work: Awaitable[T]) -> T:
-        errands: queue.SimpleQueue[Errand | None] = queue.SimpleQueue()
+        callbacks: queue.SimpleQueue[Callback | None] = queue.SimpleQueue()
 
-        async def working() -> T:
-            _errands.set(errands)
+        async def run() -> T:
+            _callbacks.set(callbacks)
             return await work
 
-        future = asyncio.run_coroutine_threadsafe(working(), self._loop)
-        future.add_done_callback(lambda _: errands.put(None))
+        future = asyncio.run_coroutine_threadsafe(run(), self._loop)
+        future.add_done_callback(lambda _: callbacks.put(None))
         try:
-            while (errand := errands.get()) is not None:
-                errand()
+            while (callback := callbacks.get()) is not None:
+                callback()
             return future.result()
         except BaseException:
             # The waiting thread was interrupted: cancel the work in the loop too.
@@ -177,32 +177,32 @@ def _for_threads(future: asyncio.Future[T]) -> concurrent.futures.Future[T]:
 
 def _wrap_listener(value: Any) -> Any:
     """Wrap a listener so that the loop can call it; return other values as they are."""
-    return _Elsewhere(value) if isinstance(value, RebalanceListener) else value
+    return _ListenerProxy(value) if isinstance(value, RebalanceListener) else value
 
 
-class _Elsewhere(RebalanceListener):
+class _ListenerProxy(RebalanceListener):
     """Calls a listener in the thread that waits for the client's call, and awaits the result."""
 
     def __init__(self, listener: RebalanceListener) -> None:
         self._listener = listener
 
     async def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        await _done_there(self._listener.on_assigned, partitions)
+        await _call_in_waiting_thread(self._listener.on_assigned, partitions)
 
     async def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        await _done_there(self._listener.on_revoked, partitions)
+        await _call_in_waiting_thread(self._listener.on_revoked, partitions)
 
     async def on_lost(self, partitions: Sequence[TopicPartition]) -> None:
-        await _done_there(self._listener.on_lost, partitions)
+        await _call_in_waiting_thread(self._listener.on_lost, partitions)
 
 
-async def _done_there(
+async def _call_in_waiting_thread(
     listen: Callable[[Sequence[TopicPartition]], Awaitable[None] | None],
     partitions: Sequence[TopicPartition],
 ) -> None:
     outcome: concurrent.futures.Future[None] = concurrent.futures.Future()
 
-    def errand() -> None:
+    def callback() -> None:
         try:
             if inspect.iscoroutine(coroutine := listen(partitions)):
                 coroutine.close()
@@ -214,5 +214,5 @@ async def _done_there(
         else:
             outcome.set_result(None)
 
-    _errands.get().put(errand)
+    _callbacks.get().put(callback)
     await asyncio.wrap_future(outcome)

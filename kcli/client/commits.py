@@ -49,7 +49,7 @@ class Committer(Protocol):
         not.
         """
 
-    def judge(self, code: ErrorCode, asked: GroupMetadata) -> MemberAction:
+    def action_after(self, code: ErrorCode, asked: GroupMetadata) -> MemberAction:
         """Return the action after an error for `asked`. Raises KafkaError if it is fatal."""
 
 
@@ -65,7 +65,7 @@ class NoMember:
     def committing_as(self) -> GroupMetadata:
         return GroupMetadata(self._group_id)
 
-    def judge(self, code: ErrorCode, asked: GroupMetadata) -> MemberAction:
+    def action_after(self, code: ErrorCode, asked: GroupMetadata) -> MemberAction:
         return ClassicMemberCore().answered(ApiKey.OFFSET_COMMIT, code, Generation())
 
 
@@ -132,7 +132,7 @@ class Commits:
     def _refused(self, code: ErrorCode, partition: TopicPartition, asked: GroupMetadata) -> None:
         what = f"committing an offset of {partition}"
         try:
-            means = self.committer.judge(code, asked)
+            means = self.committer.action_after(code, asked)
         except KafkaError as error:
             raise KafkaError(code, what) from error
         match means:

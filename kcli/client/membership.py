@@ -164,7 +164,7 @@ class Membership:
                 raise CommitFailed(LEFT_BEHIND)
         raise RebalanceInProgress(REBALANCING)
 
-    def judge(self, code: ErrorCode, asked: GroupMetadata) -> MemberAction:
+    def action_after(self, code: ErrorCode, asked: GroupMetadata) -> MemberAction:
         identity = Generation(asked.generation_id, asked.member_id)
         means = self._member.answered(ApiKey.OFFSET_COMMIT, code, identity)
         if means in (MemberAction.REJOIN, MemberAction.UNKNOWN, MemberAction.STALE):

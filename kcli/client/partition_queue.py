@@ -16,12 +16,12 @@ Order and idempotence (KIP-98, KIP-360):
    the queue is `broken`: no batch is taken until none is in flight. Then its epoch is bumped and
    waiting batches are numbered from 0 again. Epochs are per partition: other queues are not
    affected.
-4. A batch whose response was lost is `doubtful`: it may have been appended, and under a new
+4. A batch whose response was lost is `maybe_appended`: it may have been appended, and under a new
    sequence it would be appended twice. So before a new epoch begins it is retried under the old
    one.
 5. A broker that restarted remembers only a producer's last batch, and refuses an older one as out
-   of order although it has it. After such a refusal the queue is `probing`: the youngest doubtful
-   batch is tried first. If the broker has that one, it has all before it; if not, the next older
+   of order although it has it. After such a refusal the queue is `probing`: the youngest such batch
+   is tried first. If the broker has that one, it has all before it; if not, the next older
    one is tried. (Java's clients write these twice.)
 6. That holds as long as sequences have no gaps. A broker that forgot a producer takes any sequence
    for a first one. So a queue does not probe in an epoch where a batch was refused with others in
@@ -108,9 +108,9 @@ class ProducerBatch:
         "base_sequence",
         "created_at",
         "deliveries",
-        "doubtful",
         "encoded",
         "finished",
+        "maybe_appended",
         "number",
         "on_finish",
         "queue",
@@ -130,7 +130,7 @@ class ProducerBatch:
         self.on_finish: list[Callable[[], object]] = []
         self.attempts = 0
         self.base_sequence = -1
-        self.doubtful = False
+        self.maybe_appended = False
         self.encoded: tuple[bytes, bytes] | None = None
         self.finished = False
 
@@ -211,8 +211,8 @@ class PartitionQueue:
         if self.held or self.not_before > now:
             return None
         if self.broken:
-            # Not repaired yet: a batch is in flight or doubtful.
-            return None if self.in_flight else self._next_in_doubt()
+            # Not repaired yet: a batch is in flight or may be appended.
+            return None if self.in_flight else self._next_maybe_appended()
         if self.waiting:
             batch = self.waiting[0]
         elif self.due and self.open is not None:
@@ -243,19 +243,19 @@ class PartitionQueue:
 
     def _number(self, batch: ProducerBatch) -> None:
         batch.base_sequence = self._next_sequence
-        batch.doubtful = False
+        batch.maybe_appended = False
         batch.encoded = None
         self._next_sequence = (self._next_sequence + len(batch.records)) & SEQUENCE_MASK
 
     # Back
 
-    def put_back(self, batch: ProducerBatch, not_before: float, *, doubtful: bool) -> None:
+    def put_back(self, batch: ProducerBatch, not_before: float, *, maybe_appended: bool) -> None:
         """Put a batch in flight back to be retried, not before the given time.
 
-        `doubtful`: whether it may have been appended, by this attempt or an earlier one.
+        `maybe_appended`: whether it may have been appended, by this attempt or an earlier one.
         """
-        batch.doubtful = doubtful
-        if not doubtful:
+        batch.maybe_appended = maybe_appended
+        if not maybe_appended:
             self._refused(batch)
         self.in_flight.remove(batch)
         self.not_before = max(self.not_before, not_before)
@@ -272,10 +272,12 @@ class PartitionQueue:
             self._probing = not self._gaps
         # Brokers always remember the youngest batch that was appended.
         younger = any(
-            b.number > batch.number and (b.doubtful or b in self.in_flight)
+            b.number > batch.number and (b.maybe_appended or b in self.in_flight)
             for b in (*self.in_flight, *self.waiting)
         )
-        self.put_back(batch, not_before, doubtful=batch.doubtful and younger and self._probing)
+        self.put_back(
+            batch, not_before, maybe_appended=batch.maybe_appended and younger and self._probing
+        )
 
     def replace(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
         """Replace a batch that was too large for the broker by its parts, with its sequences."""
@@ -303,9 +305,9 @@ class PartitionQueue:
             self.broken = True
             if appended is not None:
                 self._refused(batch)
-        elif self._probing and batch.doubtful:
+        elif self._probing and batch.maybe_appended:
             older = [b for b in self.waiting if b.number < batch.number]
-            if not all(b.doubtful for b in older):
+            if not all(b.maybe_appended for b in older):
                 # A batch known not to be appended was skipped: sequences prove nothing here.
                 older = []
             for known in older:
@@ -329,16 +331,16 @@ class PartitionQueue:
         if any(b.number > batch.number for b in self.in_flight):
             self._gaps = True
 
-    def _next_in_doubt(self) -> ProducerBatch | None:
-        """Return the doubtful batch to try before a new epoch may begin. A batch after one that is
-        known not to be appended is not doubtful.
+    def _next_maybe_appended(self) -> ProducerBatch | None:
+        """Return the `maybe_appended` batch to try before a new epoch may begin. A batch after one
+        that is known not to be appended is not one of them.
         """
         if self._probing:
-            return next((batch for batch in reversed(self.waiting) if batch.doubtful), None)
-        return self.waiting[0] if self.waiting and self.waiting[0].doubtful else None
+            return next((batch for batch in reversed(self.waiting) if batch.maybe_appended), None)
+        return self.waiting[0] if self.waiting and self.waiting[0].maybe_appended else None
 
     def _is_stuck(self) -> bool:
-        return self.broken and not self.in_flight and self._next_in_doubt() is None
+        return self.broken and not self.in_flight and self._next_maybe_appended() is None
 
     @property
     def lost(self) -> bool:
@@ -354,7 +356,7 @@ class PartitionQueue:
         self._next_sequence = 0
 
     def _mend(self) -> None:
-        """Start a new epoch in a broken queue without batches in flight or in doubt."""
+        """Start a new epoch in a broken queue without batches in flight or `maybe_appended`."""
         if self._rules.transactional or not self._is_stuck():
             return
         self.broken = self._probing = self._gaps = False

@@ -29,7 +29,7 @@ from kcli.client.identity import fetch_producer_id
 from kcli.client.partition_queue import Delivered, OnBatch, PartitionQueue, ProducerBatch, Rules
 from kcli.client.produce import Produced
 from kcli.client.transaction_manager import CONCURRENT_PAUSE, TransactionManager
-from kcli.client.verdict import DOUBTFUL, NOT_LEADER, Verdict, judge
+from kcli.client.verdict import MAYBE_APPENDED, NOT_LEADER, Verdict, verdict_of
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.model import BrokerId, Offset
 
@@ -288,7 +288,7 @@ class Sender:
 
     def settle(self, batch: ProducerBatch, produced: Produced) -> None:
         queue, error, was_finished = batch.queue, produced.error, batch.finished
-        verdict = judge(
+        verdict = verdict_of(
             error,
             batch,
             retries=self._config.retries,
@@ -301,7 +301,7 @@ class Sender:
                 offset = produced.offset if error == ErrorCode.none else -1
                 self._finish(batch, None, offset, produced.append_time)
         elif was_finished:
-            queue.answered(batch, appended=None if error in DOUBTFUL else False)
+            queue.answered(batch, appended=None if error in MAYBE_APPENDED else False)
         elif verdict is Verdict.SPLIT:
             self.accumulator.split(batch)
         elif verdict is Verdict.FAILED:
@@ -336,9 +336,11 @@ class Sender:
             queue.out_of_order(batch, not_before)
         elif verdict is Verdict.NEW_EPOCH:
             queue.broken = True
-            queue.put_back(batch, not_before, doubtful=False)
+            queue.put_back(batch, not_before, maybe_appended=False)
         else:
-            queue.put_back(batch, not_before, doubtful=batch.doubtful or error in DOUBTFUL)
+            queue.put_back(
+                batch, not_before, maybe_appended=batch.maybe_appended or error in MAYBE_APPENDED
+            )
         self._loop.call_later(pause, self._resume, queue)
 
     def _resume(self, queue: PartitionQueue) -> None:

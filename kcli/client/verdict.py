@@ -19,7 +19,7 @@ from kserver.errors import ErrorCode
 
 # After these the batch may have been appended all the same. A lost connection counts as
 # NETWORK_EXCEPTION.
-DOUBTFUL = frozenset(
+MAYBE_APPENDED = frozenset(
     {
         ErrorCode.network_exception,
         ErrorCode.request_timed_out,
@@ -52,7 +52,7 @@ class Verdict(enum.Enum):
     FAILED = enum.auto()
 
 
-def judge(
+def verdict_of(
     error: ErrorCode, batch: ProducerBatch, *, retries: int, transactional: bool = False
 ) -> Verdict:
     """Return the decision; `retries` is how often a batch may be retried."""

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple
 
 from kcli.command import Manual, command
-from kcli.options import cluster, together
+from kcli.options import cluster, option_group
 from kcli.output import answer
 from kcli.rows.listing import Rows, formatted, rows
 from kcli.rows.shapes import RowField, RowShape
@@ -83,7 +83,7 @@ class Api(NamedTuple):
 
 
 @command(manual=MANUAL)
-@together(formatted(VERSIONS), cluster)
+@option_group(formatted(VERSIONS), cluster)
 def broker_api_versions(given: SimpleNamespace) -> int:
     """Prints the requests that each broker supports, and their versions.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from kcli.command import Manual, command
-from kcli.options import Refused, cluster, option, together
+from kcli.options import Refused, cluster, option, option_group
 
 REASON = (
     "brokers of k do not collect metrics from clients (KIP-714), so they store no subscriptions; "
@@ -24,7 +24,7 @@ MANUAL = Manual(
 
 
 @command(manual=MANUAL)
-@together(
+@option_group(
     option("--list", "Refused."),
     option("--describe", "Refused."),
     option("--alter", "Refused."),

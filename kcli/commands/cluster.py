@@ -20,10 +20,10 @@ from kcli.options import (
     is_given,
     older_config,
     option,
+    option_group,
     refuse,
     require,
     timeout,
-    together,
 )
 from kcli.output import answer, would
 from kcli.rows.listing import Rows, formatted, rows_if_asked
@@ -108,7 +108,7 @@ NO_UNREGISTRATION = "The target cluster does not support the broker unregistrati
 
 @command(manual=MANUAL)
 @click.argument("action", nargs=-1, metavar="|".join(ACTIONS))
-@together(
+@option_group(
     option("--id", "The broker to unregister.", "ID", type=INT, short="-i"),
     option("--include-fenced-brokers", "Also list fenced brokers."),
     option(

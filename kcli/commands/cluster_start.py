@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from kcli.command import Manual, command
-from kcli.options import INT, option, refuse, together
+from kcli.options import INT, option, option_group, refuse
 from kcli.output import complain
 
 DEFAULT_BROKERS = 3
@@ -46,7 +46,7 @@ MANUAL = Manual(
 
 
 @command(manual=MANUAL)
-@together(
+@option_group(
     option(
         "--brokers",
         f"Number of brokers; their ids are 1, 2 and so on.  Default: {DEFAULT_BROKERS}.",

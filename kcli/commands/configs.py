@@ -20,10 +20,10 @@ from kcli.options import (
     exclude,
     is_given,
     option,
+    option_group,
     read_properties,
     refuse,
     timeout,
-    together,
     yes,
 )
 from kcli.output import answer, complain, would
@@ -121,7 +121,7 @@ MANUAL = Manual(
 
 
 @command(manual=MANUAL)
-@together(
+@option_group(
     option("--describe", "Print settings.", section=ACTION),
     option("--alter", "Change settings.", section=ACTION),
     option("--all", "Also show static and default values."),

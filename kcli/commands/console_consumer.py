@@ -28,10 +28,10 @@ from kcli.options import (
     is_given,
     key_values,
     option,
+    option_group,
     read_properties,
     refuse,
     timeout,
-    together,
 )
 from kcli.output import answer, complain
 from kcli.running import EXPECTED, reason, run, status_of, warned
@@ -120,7 +120,7 @@ MANUAL = Manual(
 
 
 @command(manual=MANUAL)
-@together(
+@option_group(
     option("--topic", "The topic to read.", "NAME"),
     option(
         "--include",

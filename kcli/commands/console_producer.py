@@ -24,10 +24,10 @@ from kcli.options import (
     client_properties,
     key_values,
     option,
+    option_group,
     read_properties,
     refuse,
     require,
-    together,
 )
 from kcli.running import run, warned
 
@@ -164,7 +164,7 @@ PRODUCER_OPTIONS = (
 
 
 @command(manual=MANUAL)
-@together(
+@option_group(
     option(
         "--topic",
         "The topic that records go to.  Required, unless each envelope names one.",

@@ -29,8 +29,8 @@ from kcli.options import (
     exclude,
     is_given,
     option,
+    option_group,
     refuse,
-    together,
     yes,
 )
 from kcli.output import answer, complain
@@ -99,7 +99,7 @@ MANUAL = Manual(
 
 
 @command(manual=MANUAL)
-@together(
+@option_group(
     option("--list", "Print the names of groups.", section=ACTION),
     option("--describe", "Print the offsets, lag and members of groups.", section=ACTION),
     option("--delete", "Delete groups and their committed offsets.", section=ACTION),

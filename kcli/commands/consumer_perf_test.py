@@ -20,8 +20,8 @@ from kcli.options import (
     client_properties,
     name_pattern,
     option,
+    option_group,
     refuse,
-    together,
 )
 from kcli.output import answer, transient
 from kcli.perf import dates, judging
@@ -107,7 +107,7 @@ MANUAL = Manual(
 
 
 @command(manual=MANUAL)
-@together(
+@option_group(
     option("--topic", "The topic to read.", "NAME"),
     option("--include", "All topics whose whole name matches this pattern.", "PATTERN"),
     option("--num-records", "Stop after this many records.  Required.", "N", type=LONG),
@@ -185,7 +185,9 @@ def consumer_perf_test(given: SimpleNamespace) -> int:
     config = warned(ConsumerConfig.of(properties))
     subject = given.topic or given.include
     workload = {"records": given.num_records, "from_latest": given.from_latest}
-    judge = judging.Judge(given, METRICS, judging.run_of("consumer", subject, properties, workload))
+    evaluation = judging.RunEvaluation(
+        given, METRICS, judging.run_of("consumer", subject, properties, workload)
+    )
     timeout_ms = TIMEOUT_MS if given.timeout is None else given.timeout
     wanted = ConsumerPerfOptions(
         given.topic,
@@ -195,14 +197,14 @@ def consumer_perf_test(given: SimpleNamespace) -> int:
         (given.reporting_interval or REPORT_EVERY_MS) / 1000,
     )
     with rows_if_asked(given, RUN) as out:
-        return _run(given, wanted, config, judge, out)
+        return _run(given, wanted, config, evaluation, out)
 
 
 def _run(
     given: SimpleNamespace,
     wanted: ConsumerPerfOptions,
     config: ConsumerConfig,
-    judge: judging.Judge,
+    evaluation: judging.RunEvaluation,
     out: Rows | None,
 ) -> int:
     from kcli.client.producer import wall_clock_ms
@@ -223,7 +225,7 @@ def _run(
             out.row(phase="total", **total.values())
         elif not detailed:
             answer(total.total_line(date(total.start_ms), date(total.end_ms)))
-    return judge.conclude(total.values(), out)
+    return evaluation.conclude(total.values(), out)
 
 
 def _window(

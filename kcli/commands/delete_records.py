@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kcli import json_file
 from kcli.command import Manual, command
 from kcli.error_texts import exception
-from kcli.options import Refused, cluster, dry_run, exclude, option, require, together, yes
+from kcli.options import Refused, cluster, dry_run, exclude, option, option_group, require, yes
 from kcli.output import answer, would
 from kcli.rows.listing import Rows, formatted, rows_if_asked
 from kcli.rows.shapes import RowField, RowShape
@@ -69,7 +69,7 @@ DELETED = RowShape(
 
 
 @command(manual=MANUAL)
-@together(
+@option_group(
     option(
         "--offset-json-file",
         "For each partition, the first offset to keep, or -1 to delete all records.",

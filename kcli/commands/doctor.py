@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from kcli.command import Duration, Manual, command
-from kcli.options import Refused, cluster, option, together
+from kcli.options import Refused, cluster, option, option_group
 from kcli.output import answer, complain
 from kcli.rows.listing import formatted, rows_if_asked
 from kcli.rows.shapes import RowField, RowShape
@@ -58,7 +58,7 @@ FINDING = RowShape(
 
 
 @command(manual=MANUAL)
-@together(
+@option_group(
     option(
         "--watch",
         "How long a lagging group is watched before it is reported as stuck: seconds, or with a "

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Self
 
 from kcli.command import Manual, command
-from kcli.options import INT, Refused, exclude, is_given, option, refuse, require, together
+from kcli.options import INT, Refused, exclude, is_given, option, option_group, refuse, require
 from kcli.output import answer, complain
 from kcli.progress import Progress
 from kcli.rows.listing import formatted, rows
@@ -90,7 +90,7 @@ MANUAL = Manual(
 
 
 @command(manual=MANUAL)
-@together(
+@option_group(
     option("--files", "The files to dump.  Required.", "FILE,..."),
     option("--print-data-log", "Print keys and values.  Implied by any decoder."),
     option("--deep-iteration", "Print records, not only batches.  Implied by --print-data-log."),

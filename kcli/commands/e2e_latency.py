@@ -18,9 +18,9 @@ from kcli.options import (
     bootstrap_server,
     client_properties,
     option,
+    option_group,
     refuse,
     timeout,
-    together,
 )
 from kcli.output import answer, complain
 from kcli.perf import judging
@@ -82,7 +82,7 @@ MANUAL = Manual(
 
 
 @command(manual=MANUAL)
-@together(
+@option_group(
     click.argument("words", nargs=-1, metavar="[SERVER TOPIC N ACKS BYTES [FILE]]"),
     option("--topic", "The topic, which is created if it does not exist.  Required.", "NAME"),
     option("--num-records", "Number of records.  Required.", "N", type=INT),
@@ -134,16 +134,18 @@ def e2e_latency(given: SimpleNamespace) -> int:
         "key_bytes": trip.key_bytes,
         "headers": [trip.headers, trip.header_key_bytes, trip.header_value_bytes],
     }
-    judge = judging.Judge(given, METRICS, judging.run_of("e2e", trip.topic, properties, workload))
+    evaluation = judging.RunEvaluation(
+        given, METRICS, judging.run_of("e2e", trip.topic, properties, workload)
+    )
     with rows_if_asked(given, RUN) as out:
-        return _run(given, trip, configs, judge, out)
+        return _run(given, trip, configs, evaluation, out)
 
 
 def _run(
     given: SimpleNamespace,
     trip: Trip,
     configs: tuple[AdminConfig, ProducerConfig, ConsumerConfig],
-    judge: judging.Judge,
+    evaluation: judging.RunEvaluation,
     out: Rows | None,
 ) -> int:
     def created() -> None:
@@ -165,7 +167,7 @@ def _run(
         total = trips.total
         if total.records:
             _print(total, out)
-    return judge.conclude(total.values(), out)
+    return evaluation.conclude(total.values(), out)
 
 
 def _print(total: Sum, out: Rows | None) -> None:

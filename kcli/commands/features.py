@@ -18,8 +18,8 @@ from kcli.options import (
     exclude,
     is_given,
     option,
+    option_group,
     refuse,
-    together,
     yes,
 )
 from kcli.output import answer
@@ -104,7 +104,7 @@ LEVELS = range(-(1 << 15), 1 << 15)
 
 @command(manual=MANUAL)
 @click.argument("action", nargs=-1, metavar="|".join(ACTIONS))
-@together(
+@option_group(
     option(
         "--feature",
         "The feature and its level; for disable, only the feature.  Repeatable.",

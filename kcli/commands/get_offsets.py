@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple
 
 from kcli.command import OLDER, Manual, command
-from kcli.options import Refused, broker_list, cluster, name_filter, option, together
+from kcli.options import Refused, broker_list, cluster, name_filter, option, option_group
 from kcli.output import answer, complain
 from kcli.rows.listing import Rows, formatted, rows
 from kcli.rows.shapes import RowField, RowShape
@@ -85,7 +85,7 @@ class Rule(NamedTuple):
 
 
 @command(manual=MANUAL)
-@together(
+@option_group(
     option("--topic", "Only topics whose whole name matches this pattern.", "PATTERN"),
     option("--partitions", "Only partitions with these numbers.", "N,..."),
     option(

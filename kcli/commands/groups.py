@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kcli.command import Manual, command
 from kcli.groups.group_shapes import ANY, OTHER_TYPES, TYPES
 from kcli.groups.group_text import any_lines
-from kcli.options import cluster, exclude, option, refuse, together
+from kcli.options import cluster, exclude, option, option_group, refuse
 from kcli.output import answer
 from kcli.rows.listing import formatted, rows
 from kcli.running import CLUSTER, EXPECTED, admin_config, reason, run, status_of
@@ -33,7 +33,7 @@ MANUAL = Manual(
 
 
 @command(manual=MANUAL)
-@together(
+@option_group(
     option("--list", "Print groups; the only action."),
     option("--group-type", f"Only groups of this type: {', '.join(ANY_TYPES)}.", "TYPE"),
     option("--protocol", "Only groups of this protocol type, such as consumer.", "NAME"),

@@ -25,8 +25,8 @@ from kcli.options import (
     is_given,
     older_config,
     option,
+    option_group,
     refuse,
-    together,
     yes,
 )
 from kcli.partition_files import PartitionFileWords, read_partitions
@@ -93,7 +93,7 @@ class _Type(click.ParamType):  # type: ignore[type-arg]
 
 
 @command(manual=MANUAL)
-@together(
+@option_group(
     option(
         "--election-type",
         "preferred: elect the first replica, if it is in sync; unclean: if a partition has no "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kcli.command import Manual, command
 from kcli.error_texts import exception
-from kcli.options import Refused, cluster, option, require, together
+from kcli.options import Refused, cluster, option, option_group, require
 from kcli.output import answer
 from kcli.rows.listing import Rows, formatted, rows_if_asked
 from kcli.rows.shapes import RowField, RowShape
@@ -80,7 +80,7 @@ LOG_DIRS = RowShape(
 
 
 @command(manual=MANUAL)
-@together(
+@option_group(
     option("--describe", "Print the log directories; the only action, required."),
     option("--broker-list", "Query only these brokers.", "ID,..."),
     option("--topic-list", "Only replicas of these topics.", "TOPIC,..."),

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import click
 
 from kcli.command import Manual, command
-from kcli.options import Refused, cluster, option, together
+from kcli.options import Refused, cluster, option, option_group
 
 REASON = (
     "The node does not support DESCRIBE_QUORUM: brokers of k have no quorum of their own "
@@ -27,7 +27,7 @@ MANUAL = Manual(
 
 @command(manual=MANUAL)
 @click.argument("action", nargs=-1, metavar="describe|add-controller|remove-controller")
-@together(
+@option_group(
     option("--status", "Refused."),
     option("--replication", "Refused."),
     option("--human-readable", "Refused."),

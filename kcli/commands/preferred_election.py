@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING
 
 from kcli.command import Manual, command
 from kcli.leader_elections import ElectionWords, preview, print_outcomes, print_refusal
-from kcli.options import Refused, cluster, dry_run, is_given, older_config, option, refuse, together
+from kcli.options import (
+    Refused,
+    cluster,
+    dry_run,
+    is_given,
+    older_config,
+    option,
+    option_group,
+    refuse,
+)
 from kcli.output import answer, would
 from kcli.partition_files import PartitionFileWords, read_partitions
 from kcli.running import CLUSTER, EXPECTED, admin_config, run
@@ -56,7 +65,7 @@ MANUAL = Manual(
 
 
 @command(manual=MANUAL)
-@together(
+@option_group(
     option(
         "--path-to-json-file",
         'The partitions of a file: {"partitions": [{"topic": "foo", "partition": 1}]}.  Default: '

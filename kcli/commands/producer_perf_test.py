@@ -24,9 +24,9 @@ from kcli.options import (
     client_properties,
     is_given,
     option,
+    option_group,
     refuse,
     timeout,
-    together,
 )
 from kcli.output import answer
 from kcli.perf import judging, payloads
@@ -130,7 +130,7 @@ MANUAL = Manual(
 
 
 @command(manual=MANUAL)
-@together(
+@option_group(
     click.argument("properties", nargs=-1, metavar="[KEY=VALUE]..."),
     option("--topic", "The topic to send to.  Required.", "NAME"),
     option("--num-records", "Number of records.  Required.", "N", type=LONG),
@@ -217,7 +217,7 @@ def producer_perf_test(given: SimpleNamespace) -> int:
     } | {attribute_of(name): getattr(given, attribute_of(name)) for name in PAYLOADS}
     if transaction_ms is not None:
         workload["transaction_ms"] = transaction_ms
-    judge = judging.Judge(
+    evaluation = judging.RunEvaluation(
         given, METRICS, judging.run_of("producer", given.topic, properties, workload)
     )
     load = Load(
@@ -230,14 +230,14 @@ def producer_perf_test(given: SimpleNamespace) -> int:
         None if transaction_ms is None else transaction_ms / 1000,
     )
     with rows_if_asked(given, RUN) as out:
-        return _run(given, load, config, judge, out)
+        return _run(given, load, config, evaluation, out)
 
 
 def _run(
     given: SimpleNamespace,
     load: Load,
     config: ProducerConfig,
-    judge: judging.Judge,
+    evaluation: judging.RunEvaluation,
     out: Rows | None,
 ) -> int:
     producing = Producing(load, config, functools.partial(_window, out))
@@ -257,7 +257,7 @@ def _run(
             producing.lost
         )
         judging.report_problem(out, "NOT_DELIVERED", failure)
-    status = judge.conclude((producing.steady or producing.total).values(), out, failure)
+    status = evaluation.conclude((producing.steady or producing.total).values(), out, failure)
     return FAILED if lost else status
 
 

@@ -19,9 +19,9 @@ from kcli.options import (
     dry_run,
     is_given,
     option,
+    option_group,
     refuse,
     require,
-    together,
 )
 from kcli.output import answer
 from kcli.rows.listing import Rows, formatted, rows
@@ -184,7 +184,7 @@ PLANNED = RowShape(
 
 
 @command(manual=MANUAL)
-@together(
+@option_group(
     option("--generate", "Print a plan that spreads topics over brokers.", section=ACTION),
     option("--execute", "Start the moves of a plan.", section=ACTION),
     option(

@@ -20,8 +20,8 @@ from kcli.options import (
     is_given,
     name_filter,
     option,
+    option_group,
     refuse,
-    together,
 )
 from kcli.output import answer, complain
 from kcli.replica_comparison import (
@@ -101,7 +101,7 @@ SUMS = RowShape(
 
 
 @command(manual=MANUAL)
-@together(
+@option_group(
     option(
         "--topics-include",
         "Topics whose names match this regular expression.  Default: all, internal ones too.",

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import click
 
 from kcli.command import Manual, command, command_named
-from kcli.options import Refused, dry_run, option, refuse, together
+from kcli.options import Refused, dry_run, option, option_group, refuse
 from kcli.output import answer, would
 from kcli.statuses import DONE
 
@@ -32,7 +32,7 @@ MANUAL = Manual(
 
 @command(manual=MANUAL)
 @click.argument("words", nargs=-1, metavar=f"{INSTALL} DIR")
-@together(
+@option_group(
     option(
         "--k", "Path of the k that the scripts run.  Default: k on the PATH at that time.", "PATH"
     ),

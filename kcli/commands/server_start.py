@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import click
 
 from kcli.command import Manual, command
-from kcli.options import option, refuse, together
+from kcli.options import option, option_group, refuse
 from kcli.output import discard_unwritable
 
 CONSOLE = "kafkaServer.out"
@@ -76,7 +76,7 @@ MANUAL = Manual(
 
 
 @command(manual=MANUAL)
-@together(
+@option_group(
     click.argument("properties", nargs=-1, metavar="[server.properties]"),
     option("-daemon", "Run in the background; return when the broker answers."),
     option(

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import NamedTuple
 
 from kcli.command import Manual, command
-from kcli.options import Refused, key_values, option, read_properties, together
+from kcli.options import Refused, key_values, option, option_group, read_properties
 from kcli.output import answer, complain
 
 MANUAL = Manual(
@@ -43,7 +43,7 @@ class Server(NamedTuple):
 
 
 @command(manual=MANUAL)
-@together(
+@option_group(
     option("--node-id", "Only the broker with this id; takes precedence over --process-role.", "N"),
     option("--process-role", "Only brokers with exactly these process.roles.", "ROLES"),
 )

@@ -9,7 +9,7 @@ import click
 
 from kcli.command import Manual, command, command_named
 from kcli.command_list import COMMANDS
-from kcli.options import exclude, option, refuse, together
+from kcli.options import exclude, option, option_group, refuse
 from kcli.output import answer
 from kcli.rows.listing import formatted, rows, shapes_of
 from kcli.rows.shapes import ERROR, RowField, RowShape, schema
@@ -44,7 +44,7 @@ FIELDS = RowShape(
 
 
 @command(manual=MANUAL)
-@together(
+@option_group(
     click.argument("shapes", nargs=-1, metavar="[SHAPE]..."),
     option("--schema", "Print the JSON Schema of the document that -o json prints."),
     formatted(FIELDS),

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import click
 
 from kcli.command import Duration, Manual, command
-from kcli.options import INT, Refused, is_given, option, refuse, together
+from kcli.options import INT, Refused, is_given, option, option_group, refuse
 from kcli.output import answer, complain
 from kcli.rows.listing import formatted, rows_if_asked
 from kcli.rows.shapes import RowField, RowShape
@@ -74,7 +74,7 @@ ACTIONS = ("start", "stop", "status")
 
 @command(manual=MANUAL)
 @click.argument("action", nargs=-1, metavar="|".join(ACTIONS))
-@together(
+@option_group(
     option("--workers", f"start: number of workers.  Default: {WORKERS}.", "N", type=INT),
     option(
         "--cores",

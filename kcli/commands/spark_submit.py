@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import click
 
 from kcli.command import Command, Manual, command
-from kcli.options import Refused, option, read_properties, refuse, together
+from kcli.options import Refused, option, option_group, read_properties, refuse
 from kcli.output import answer
 from kcli.spark import installation, jobs, shipping
 from kcli.spark.submitting import (
@@ -91,7 +91,7 @@ class Submit(Command):
 
 
 @command(manual=MANUAL, cls=Submit)
-@together(
+@option_group(
     option(PRINT, "Print the command and its environment, and do not run it."),
     option(
         SHIP,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kcli.command import Integer, Manual, command
-from kcli.options import Refused, option, refuse, require, together
+from kcli.options import Refused, option, option_group, refuse, require
 from kcli.output import answer
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 @command(manual=MANUAL)
 @click.argument("words", nargs=-1, metavar="rebuild|accept-loss [server.properties]")
-@together(
+@option_group(
     option("--topic", "With accept-loss: the topic.", "TOPIC"),
     option("--partition", "With accept-loss: the partition.", "NUMBER", type=Integer(32)),
     option(

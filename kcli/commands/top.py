@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from kcli.command import Duration, Manual, command
-from kcli.options import INT, cluster, name_filter, option, refuse, together
+from kcli.options import INT, cluster, name_filter, option, option_group, refuse
 from kcli.output import is_redrawable
 from kcli.rows.listing import Rows, formatted, rows_if_asked
 from kcli.rows.shapes import RowField, RowShape
@@ -134,7 +134,7 @@ ROW = RowShape(
 
 
 @command(manual=MANUAL)
-@together(
+@option_group(
     option("--brokers", "Show brokers."),
     option("--topics", "Show topics."),
     option("--groups", "Show groups."),

@@ -21,9 +21,9 @@ from kcli.options import (
     is_given,
     name_filter,
     option,
+    option_group,
     refuse,
     require,
-    together,
     yes,
 )
 from kcli.output import answer, complain, would
@@ -112,7 +112,7 @@ LIST = RowShape(
 
 
 @command(manual=MANUAL)
-@together(
+@option_group(
     option("--list", "Print the names of topics.", section=ACTION),
     option("--describe", "Print each partition's leader and replicas.", section=ACTION),
     option("--create", "Create a topic.", section=ACTION),

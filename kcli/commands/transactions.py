@@ -19,8 +19,8 @@ from kcli.options import (
     dry_run,
     is_given,
     option,
+    option_group,
     refuse,
-    together,
     yes,
 )
 from kcli.output import answer, would
@@ -186,7 +186,7 @@ CHANGING = ("abort", "forceTerminateTransaction")
 
 @command(manual=MANUAL)
 @click.argument("action", nargs=-1, metavar="|".join(ACTIONS))
-@together(
+@option_group(
     option("--transactional-id", "The transactional.id.", "ID"),
     option(
         "--duration-filter",

@@ -21,9 +21,9 @@ from kcli.options import (
     client_properties,
     older_config,
     option,
+    option_group,
     refuse,
     timeout,
-    together,
 )
 from kcli.output import answer
 from kcli.running import reason, run, warned
@@ -70,7 +70,7 @@ MANUAL = Manual(
 
 
 @command(manual=MANUAL)
-@together(
+@option_group(
     option("--topic", "The topic to read.  Required.", "TOPIC"),
     option("--group-id", "The group that shares it.  Required.", "GROUP"),
     option("--group-instance-id", "Makes a static member of this name.", "ID"),

@@ -22,9 +22,9 @@ from kcli.options import (
     client_properties,
     older_config,
     option,
+    option_group,
     refuse,
     timeout,
-    together,
 )
 from kcli.output import answer
 from kcli.running import reason, run, warned
@@ -63,7 +63,7 @@ AT_ONCE = 100
 
 
 @command(manual=MANUAL)
-@together(
+@option_group(
     option("--topic", "The topic that the numbers go to.  Required.", "TOPIC"),
     option("--max-messages", "Stop after this many; below 0, the default, never.", "N", type=INT),
     option(

@@ -13,7 +13,7 @@ import click
 
 from kcli.apache_zookeeper import plan
 from kcli.command import Manual, command
-from kcli.options import option, refuse, together
+from kcli.options import option, option_group, refuse
 from kcli.output import discard_unwritable
 
 CONSOLE = "zookeeper.out"
@@ -87,7 +87,7 @@ MANUAL = Manual(
 
 
 @command(manual=MANUAL)
-@together(
+@option_group(
     click.argument("properties", nargs=-1, metavar="zookeeper.properties"),
     option("-daemon", "Run in the background; return when the server answers."),
     option("--apache", "Apache's ZooKeeper, on Java, also for one server by itself."),

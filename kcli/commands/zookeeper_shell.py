@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kcli.command import Command, Manual, command
-from kcli.options import Refused, option, refuse, together
+from kcli.options import Refused, option, option_group, refuse
 from kcli.output import answer
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Shell(Command):
 
 
 @command(manual=MANUAL, cls=Shell)
-@together(
+@option_group(
     click.argument("words", nargs=-1, metavar="HOST:PORT,...[/CHROOT] [COMMAND [WORDS]]"),
     option("-timeout", "Session timeout in milliseconds.  Default: 30000.", "MS"),
     option("-r", "Accept a read-only server."),

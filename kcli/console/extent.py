@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 RECORDS_AT_ONCE = 20_000
 LOOK_MS = 50
-DOUBTS = 2
+EMPTY_ROUNDS = 2
 PROBE_WAIT_MS = 10
 LARGEST_STEP = 1 << 20
 
@@ -186,7 +186,7 @@ class UpTo:
         self._quiet_s = max(2 * config.fetch_max_wait_ms, LOOK_MS) / 1000
         self._loop = asyncio.get_running_loop()
         self._quiet_since = self._loop.time()
-        self._doubts = 0
+        self._empty_rounds = 0
 
     async def poll(self, patience_ms: float | None, most: int) -> list[FetchedBatch] | None:
         """Return the next records; [] if there were none in time, None when all partitions are
@@ -199,13 +199,13 @@ class UpTo:
             found = await self._consumer.poll_batches(min(LOOK_MS, max(left_s, 0) * 1000), most)
             if found:
                 self._quiet_since = self._loop.time()
-                self._doubts = 0
+                self._empty_rounds = 0
                 if before := [cut for batch in found if (cut := self._cut(batch)).rows]:
                     return before
             elif left_s <= 0:
                 return []
             elif self._loop.time() - self._quiet_since > self._quiet_s:
-                await self._doubt()
+                await self._confirm_end()
         return None
 
     async def _reading(self) -> bool:
@@ -223,13 +223,13 @@ class UpTo:
             return batch
         return batch._replace(rows=[r for r in batch.rows if r[0] < stop])
 
-    async def _doubt(self) -> None:
+    async def _confirm_end(self) -> None:
         """Stop if the remaining offsets have no records. Compaction may have removed the last
         records before a stop, and then no fetch reaches it. A leader that responds now has
-        responded to the fetches before; after DOUBTS rounds without records, there are none.
+        responded to the fetches before; after EMPTY_ROUNDS rounds without records, there are none.
         """
         await self._consumer.end_offsets(self._stops)
-        self._doubts += 1
+        self._empty_rounds += 1
         self._quiet_since = self._loop.time()
-        if self._doubts == DOUBTS:
+        if self._empty_rounds == EMPTY_ROUNDS:
             self._stops.clear()

@@ -66,8 +66,8 @@ class ClusterPlan:
             "log.dirs": f"{self.directory}/broker-{id}",
             "zookeeper.connect": zookeeper,
         }
-        together = broker_defaults(self.count) | dict(self.overrides) | own
-        return [f"{key}={value}" for key, value in together.items()]
+        config = broker_defaults(self.count) | dict(self.overrides) | own
+        return [f"{key}={value}" for key, value in config.items()]
 
     def zookeeper(self, address: str) -> str:
         """Return the text of its zookeeper.properties."""

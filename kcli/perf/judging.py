@@ -19,7 +19,7 @@ from typing import Any
 
 import click
 
-from kcli.options import INT, Refused, option, refuse, together
+from kcli.options import INT, Refused, option, option_group, refuse
 from kcli.output import complain
 from kcli.perf import criteria, history
 from kcli.perf.criteria import Criterion
@@ -34,7 +34,7 @@ NO_METRICS = (
 BASELINE_RUNS = 5
 SECTION = "Comparison"
 
-OPTIONS = together(
+OPTIONS = option_group(
     option(
         "--history",
         "Append the run to this file, as a line of JSON.",
@@ -81,7 +81,7 @@ DIFFERENCES = (
 )
 
 
-class Judge:
+class RunEvaluation:
     """Holds the criteria and the baseline; `conclude` stores the run and returns the exit status.
 
     Raises UsageError if a criterion is invalid, Refused if there is no baseline, OSError if a file

@@ -1,6 +1,6 @@
 """-o: a command's rows in the requested format.
 
-    @together(..., formatted(LIST))
+    @option_group(..., formatted(LIST))
     def topics(given):
         if given.output is None:
             ...                                  # Kafka's own text

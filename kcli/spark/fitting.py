@@ -27,7 +27,7 @@ class Pairs(list[tuple[Any, Any]]):
     """A map as in the value: keys of any type, in order, perhaps with duplicates."""
 
 
-class Misfit(Exception):
+class SchemaMismatch(Exception):
     """The reason why a value does not match the schema, and the field."""
 
     def __init__(self, why: str, *path: str) -> None:
@@ -39,8 +39,8 @@ class Misfit(Exception):
         text = f"{where}: {self.why}" if where else self.why
         return text if len(text) <= MAX_REASON_LENGTH else f"{text[:MAX_REASON_LENGTH]}..."
 
-    def within(self, step: str) -> Misfit:
-        return Misfit(self.why, step, *self.path)
+    def within(self, step: str) -> SchemaMismatch:
+        return SchemaMismatch(self.why, step, *self.path)
 
 
 class Decoded(NamedTuple):
@@ -50,28 +50,28 @@ class Decoded(NamedTuple):
     reasons: pa.Array
 
 
-Fit: TypeAlias = Callable[[Any], Any]
-"""Returns the element of an Arrow column; raises Misfit."""
-Leaves: TypeAlias = Callable[[pa.DataType], Fit | None]
+Converter: TypeAlias = Callable[[Any], Any]
+"""Returns the element of an Arrow column; raises SchemaMismatch."""
+LeafConverter: TypeAlias = Callable[[pa.DataType], Converter | None]
 """Returns None for a type that the format does not have."""
 
 
-class Odd(Exception):
+class ColumnReadFailed(Exception):
     """One of many values needs a closer look."""
 
 
 def decode(
     values: pa.Array,
     kind: pa.DataType,
-    parse: Fit,
-    leaves: Leaves,
+    parse: Converter,
+    leaf_converter: LeafConverter,
     at_once: Callable[[pa.Array], pa.Array | None] | None,
 ) -> Decoded:
     """Decode with `at_once`, which returns None if it finds anything odd about the values; then
     they are decoded in smaller parts, and few values one by one. Raises ConfigError if the format
     does not have a type.
     """
-    fit = fit_of(kind, leaves)
+    convert = converter_of(kind, leaf_converter)
     found: list[Decoded] = []
     at, size = 0, len(values)
     while at < len(values) or not found:
@@ -84,7 +84,7 @@ def decode(
             continue
         else:
             part = values[at : at + ONE_BY_ONE]
-            found.append(decode_each(part.to_pylist(), kind, parse, fit))
+            found.append(decode_each(part.to_pylist(), kind, parse, convert))
             size = MIN_AT_ONCE
         at += len(part)
     if len(found) == 1:
@@ -92,7 +92,9 @@ def decode(
     return Decoded(*(pa.concat_arrays(column) for column in zip(*found, strict=True)))
 
 
-def decode_each(values: Iterable[bytes | None], kind: pa.DataType, parse: Fit, fit: Fit) -> Decoded:
+def decode_each(
+    values: Iterable[bytes | None], kind: pa.DataType, parse: Converter, convert: Converter
+) -> Decoded:
     """Decode values one by one: the fallback of every format."""
     data: list[Any] = []
     reasons: list[str | None] = []
@@ -100,9 +102,9 @@ def decode_each(values: Iterable[bytes | None], kind: pa.DataType, parse: Fit, f
         found = reason = None
         if value is not None:
             try:
-                found = fit(parse(value))
-            except Misfit as misfit:
-                reason = str(misfit)
+                found = convert(parse(value))
+            except SchemaMismatch as mismatch:
+                reason = str(mismatch)
             except RecursionError:
                 reason = "refused: it is nested too deeply"
         data.append(found)
@@ -110,103 +112,103 @@ def decode_each(values: Iterable[bytes | None], kind: pa.DataType, parse: Fit, f
     return Decoded(pa.array(data, kind), pa.array(reasons, pa.string()))
 
 
-def fit_of(kind: pa.DataType, leaves: Leaves) -> Fit:
+def converter_of(kind: pa.DataType, leaf_converter: LeafConverter) -> Converter:
     """Return the conversion of whole values into this type, in which null is an error. Raises
     ConfigError if the format does not have a type.
     """
-    return _required(_fit(kind, leaves, ""))
+    return _required(_converter(kind, leaf_converter, ""))
 
 
-def _fit(kind: pa.DataType, leaves: Leaves, where: str) -> Fit:
+def _converter(kind: pa.DataType, leaf_converter: LeafConverter, where: str) -> Converter:
     # A variant is a struct to Arrow, and only Spark can create one.
     is_struct = pa.types.is_struct(kind)
     is_variant = is_struct and any(b"variant" in (field.metadata or ()) for field in kind)
     if is_struct and not is_variant:
-        return _struct(kind, leaves, where)
+        return _struct(kind, leaf_converter, where)
     if pa.types.is_map(kind):
-        return _map(kind, leaves, where)
+        return _map(kind, leaf_converter, where)
     if pa.types.is_list(kind):
-        return _list(kind, leaves, where)
-    if is_variant or (leaf := leaves(kind)) is None:
+        return _list(kind, leaf_converter, where)
+    if is_variant or (convert := leaf_converter(kind)) is None:
         name = "variant" if is_variant else kind
         raise ConfigError(
             f"the schema has {where.lstrip('.') or 'a value'} as {name}, which this format does"
             " not have; declare it as another type, such as string, and cast it"
         )
-    return leaf
+    return convert
 
 
-def _required(fit: Fit) -> Fit:
+def _required(convert: Converter) -> Converter:
     def required(found: Any) -> Any:
         if found is None:
-            raise Misfit("is null or missing")
-        return fit(found)
+            raise SchemaMismatch("is null or missing")
+        return convert(found)
 
     return required
 
 
-def _element(field: pa.Field, leaves: Leaves, where: str) -> Fit:
-    fit = _fit(field.type, leaves, where)
+def _element(field: pa.Field, leaf_converter: LeafConverter, where: str) -> Converter:
+    convert = _converter(field.type, leaf_converter, where)
     if not field.nullable:
-        return _required(fit)
-    return lambda found: None if found is None else fit(found)
+        return _required(convert)
+    return lambda found: None if found is None else convert(found)
 
 
-def _struct(kind: pa.StructType, leaves: Leaves, where: str) -> Fit:
-    fields = [(f.name, _element(f, leaves, f"{where}.{f.name}")) for f in kind]
+def _struct(kind: pa.StructType, leaf_converter: LeafConverter, where: str) -> Converter:
+    fields = [(f.name, _element(f, leaf_converter, f"{where}.{f.name}")) for f in kind]
 
-    def fit(found: Any) -> dict[str, Any]:
+    def convert(found: Any) -> dict[str, Any]:
         if type(found) is not Pairs:
-            raise misfit(found, "a map")
+            raise type_mismatch(found, "a map")
         named = {name: value for name, value in found if type(name) is str}
         row = {}
         for name, element in fields:
             try:
                 row[name] = element(named.get(name))
-            except Misfit as error:
+            except SchemaMismatch as error:
                 raise error.within(f".{name}") from None
         return row
 
-    return fit
+    return convert
 
 
-def _list(kind: pa.ListType, leaves: Leaves, where: str) -> Fit:
-    element = _element(kind.value_field, leaves, f"{where}[]")
+def _list(kind: pa.ListType, leaf_converter: LeafConverter, where: str) -> Converter:
+    element = _element(kind.value_field, leaf_converter, f"{where}[]")
 
-    def fit(found: Any) -> list[Any]:
+    def convert(found: Any) -> list[Any]:
         if type(found) is not list:
-            raise misfit(found, "an array")
+            raise type_mismatch(found, "an array")
         row = []
         for i, value in enumerate(found):
             try:
                 row.append(element(value))
-            except Misfit as error:
+            except SchemaMismatch as error:
                 raise error.within(f"[{i}]") from None
         return row
 
-    return fit
+    return convert
 
 
-def _map(kind: pa.MapType, leaves: Leaves, where: str) -> Fit:
-    key = _required(_fit(kind.key_type, leaves, f"{where} (keys)"))
-    item = _element(kind.item_field, leaves, f"{where}[]")
+def _map(kind: pa.MapType, leaf_converter: LeafConverter, where: str) -> Converter:
+    key = _required(_converter(kind.key_type, leaf_converter, f"{where} (keys)"))
+    item = _element(kind.item_field, leaf_converter, f"{where}[]")
     if pa.types.is_nested(kind.key_type):
         raise ConfigError(
             f"the schema has a map with keys of {kind.key_type}; use keys of a simple type"
         )
 
-    def fit(found: Any) -> list[tuple[Any, Any]]:
+    def convert(found: Any) -> list[tuple[Any, Any]]:
         if type(found) is not Pairs:
-            raise misfit(found, "a map")
+            raise type_mismatch(found, "a map")
         row = {}
         for name, value in found:
             try:
                 row[key(name)] = item(value)
-            except Misfit as error:
+            except SchemaMismatch as error:
                 raise error.within(f"[{name!r:.40}]") from None
         return list(row.items())
 
-    return fit
+    return convert
 
 
 _NAMES = {
@@ -221,12 +223,12 @@ _NAMES = {
 }
 
 
-def misfit(found: Any, expected: str) -> Misfit:
+def type_mismatch(found: Any, expected: str) -> SchemaMismatch:
     what = next((name for kind, name in _NAMES.items() if isinstance(found, kind)), "an extension")
-    return Misfit(f"expected {expected}, found {what}")
+    return SchemaMismatch(f"expected {expected}, found {what}")
 
 
-def leaf_of_all(kind: pa.DataType) -> Fit | None:
+def common_leaf_converter(kind: pa.DataType) -> Converter | None:
     """Return the conversions that all formats share."""
     if pa.types.is_signed_integer(kind):
         return integer(kind)
@@ -234,31 +236,33 @@ def leaf_of_all(kind: pa.DataType) -> Fit | None:
 
 
 def sound(text: str) -> str:
-    """Return the string; raises Misfit if it cannot be encoded in UTF-8."""
+    """Return the string; raises SchemaMismatch if it cannot be encoded in UTF-8."""
     if not text.isascii():
         try:
             text.encode()
         except UnicodeEncodeError:
-            raise Misfit("a string that is not UTF-8, or has half a surrogate pair") from None
+            raise SchemaMismatch(
+                "a string that is not UTF-8, or has half a surrogate pair"
+            ) from None
     return text
 
 
-def integer(kind: pa.DataType) -> Fit:
+def integer(kind: pa.DataType) -> Converter:
     """Return the conversion of integers, which have to fit the type's bits."""
     most = (1 << (kind.bit_width - 1)) - 1
     least = -most - 1
 
-    def fit(found: Any) -> int:
+    def convert(found: Any) -> int:
         if type(found) is not int:
-            raise misfit(found, "an integer")
+            raise type_mismatch(found, "an integer")
         if not least <= found <= most:
-            raise Misfit(f"{found} has more than {kind.bit_width} bits")
+            raise SchemaMismatch(f"{found} has more than {kind.bit_width} bits")
         return found
 
-    return fit
+    return convert
 
 
 def boolean(found: Any) -> bool:
     if type(found) is not bool:
-        raise misfit(found, "a boolean")
+        raise type_mismatch(found, "a boolean")
     return found

@@ -47,15 +47,15 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from kcli.spark.fitting import (
+    ColumnReadFailed,
+    Converter,
     Decoded,
-    Fit,
-    Misfit,
-    Odd,
     Pairs,
+    SchemaMismatch,
+    common_leaf_converter,
     decode,
-    leaf_of_all,
-    misfit,
     sound,
+    type_mismatch,
 )
 
 _MAX_BYTES = 1 << 30
@@ -89,12 +89,12 @@ def decode_json(values: pa.Array, kind: pa.DataType) -> Decoded:
     def at_once(part: pa.Array) -> pa.Array | None:
         return _at_once(part, read_as, kind)
 
-    return decode(values, kind, parse, leaf, at_once if read_as is not None else None)
+    return decode(values, kind, parse, leaf_converter, at_once if read_as is not None else None)
 
 
 def _read_as(kind: pa.DataType) -> pa.DataType | None:
     """Return the type for Arrow's reader; None if it cannot give the same results as `parse` and
-    `leaf`.
+    `leaf_converter`.
     """
     if pa.types.is_struct(kind):
         parts = [(field.name, _read_as(field.type)) for field in kind]
@@ -132,7 +132,7 @@ def _at_once(values: pa.Array, read_as: pa.DataType, kind: pa.DataType) -> pa.Ar
         found = pa.concat_arrays(read["r"].chunks)
         # A null in JSON is not a value.
         return _as(found, kind) if found.null_count == values.null_count else None
-    except (pa.ArrowInvalid, Odd):
+    except (pa.ArrowInvalid, ColumnReadFailed):
         return None
 
 
@@ -143,14 +143,14 @@ def _as(found: pa.Array, kind: pa.DataType) -> pa.Array:
         for field, part in zip(kind, found.flatten(), strict=True):
             # If the whole is null the part may be null, but that needs a closer look.
             if part.null_count and not field.nullable:
-                raise Odd
+                raise ColumnReadFailed
             parts.append(_as(part, field.type))
         mask = found.is_null() if found.null_count else None
         return pa.StructArray.from_arrays(parts, fields=list(kind), mask=mask)
     if pa.types.is_list(kind):
         elements = found.flatten()
         if elements.null_count and not kind.value_field.nullable:
-            raise Odd
+            raise ColumnReadFailed
         ends = pc.cumulative_sum(pc.fill_null(pc.list_value_length(found), 0))
         at = pa.concat_arrays([pa.array([0], pa.int32()), ends])
         mask = found.is_null() if found.null_count else None
@@ -158,7 +158,7 @@ def _as(found: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_floating(kind):
         # Arrow accepts more numbers that are not finite than JSON has.
         if pc.all(pc.is_finite(found)).as_py() is False:
-            raise Odd
+            raise ColumnReadFailed
         return found.cast(kind, safe=False)
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
         return _as_time(found, kind)
@@ -169,7 +169,7 @@ def _as_time(found: pa.Array, kind: pa.DataType) -> pa.Array:
     pattern = _PLAIN_DATE if pa.types.is_date(kind) else _PLAIN_TIME
     zone = "(Z|[+-][0-9]{2}:[0-9]{2})" if pa.types.is_timestamp(kind) and kind.tz else ""
     if pc.all(pc.match_substring_regex(found, f"{pattern}{zone}$")).as_py() is False:
-        raise Odd
+        raise ColumnReadFailed
     return found.cast(kind)
 
 
@@ -180,17 +180,17 @@ def _text_of(lines: pa.Array) -> pa.Buffer:
 
 
 def parse(value: bytes) -> Any:
-    """Parse a value. Raises Misfit if the bytes are invalid."""
+    """Parse a value. Raises SchemaMismatch if the bytes are invalid."""
     try:
         return json.loads(value.decode(), object_pairs_hook=Pairs, parse_float=_real)
     except UnicodeDecodeError:
-        raise Misfit("not JSON: it is not UTF-8") from None
+        raise SchemaMismatch("not JSON: it is not UTF-8") from None
     except RecursionError:
-        raise Misfit("refused: it is nested too deeply") from None
+        raise SchemaMismatch("refused: it is nested too deeply") from None
     except json.JSONDecodeError as error:
-        raise Misfit(f"not JSON: {error}" if value.strip() else "it is empty") from None
+        raise SchemaMismatch(f"not JSON: {error}" if value.strip() else "it is empty") from None
     except ValueError:
-        raise Misfit("refused: a number has too many digits") from None
+        raise SchemaMismatch("refused: a number has too many digits") from None
 
 
 def _real(text: str) -> _Real:
@@ -199,9 +199,9 @@ def _real(text: str) -> _Real:
     return found
 
 
-def leaf(kind: pa.DataType) -> Fit | None:
-    if (fit := leaf_of_all(kind)) is not None:
-        return fit
+def leaf_converter(kind: pa.DataType) -> Converter | None:
+    if (convert := common_leaf_converter(kind)) is not None:
+        return convert
     if pa.types.is_floating(kind):
         return _float
     if pa.types.is_decimal(kind):
@@ -221,21 +221,21 @@ def _float(found: Any) -> float:
     if type(found) is str and found in _NOT_FINITE:
         return float(found)
     if type(found) not in (float, _Real, int):
-        raise misfit(found, "a number")
+        raise type_mismatch(found, "a number")
     try:
         return float(found)
     except OverflowError:
-        raise Misfit("an integer too large for a float") from None
+        raise SchemaMismatch("an integer too large for a float") from None
 
 
-def _decimal(kind: pa.Decimal128Type) -> Fit:
+def _decimal(kind: pa.Decimal128Type) -> Converter:
     last = decimal.Decimal(1).scaleb(-kind.scale)
     most = decimal.Decimal(1).scaleb(kind.precision - kind.scale)
     exact = decimal.Context(prec=100, rounding=decimal.ROUND_HALF_UP)
 
-    def fit(found: Any) -> decimal.Decimal:
+    def convert(found: Any) -> decimal.Decimal:
         if type(found) not in (int, _Real, str) or (type(found) is str and "_" in found):
-            raise misfit(found, "a number")
+            raise type_mismatch(found, "a number")
         try:
             number = decimal.Decimal(getattr(found, "text", found))
             if number.is_finite() and -most < number < most:
@@ -243,10 +243,10 @@ def _decimal(kind: pa.Decimal128Type) -> Fit:
                 if -most < number < most:
                     return number
         except decimal.InvalidOperation:
-            raise misfit(found, "a number") from None
-        raise Misfit(f"a number that does not fit decimal({kind.precision},{kind.scale})")
+            raise type_mismatch(found, "a number") from None
+        raise SchemaMismatch(f"a number that does not fit decimal({kind.precision},{kind.scale})")
 
-    return fit
+    return convert
 
 
 def _string(found: Any) -> str:
@@ -264,28 +264,28 @@ def _plain(found: Any) -> Any:
 
 def _binary(found: Any) -> bytes:
     if type(found) is not str:
-        raise misfit(found, "a string in base64")
+        raise type_mismatch(found, "a string in base64")
     try:
         return base64.b64decode(found, validate=True)
     except ValueError:
-        raise Misfit("a string that is not base64") from None
+        raise SchemaMismatch("a string that is not base64") from None
 
 
 def _date(found: Any) -> datetime.date:
     if type(found) is not str:
-        raise misfit(found, "a date")
+        raise type_mismatch(found, "a date")
     try:
         if _DATE.fullmatch(found):
             return datetime.date.fromisoformat(found)
     except ValueError:
         pass
-    raise Misfit("a string that is not a date, such as 2020-01-31")
+    raise SchemaMismatch("a string that is not a date, such as 2020-01-31")
 
 
 def _timestamp(found: Any) -> int:
     if type(found) is int:
         if found * 1_000_000 not in _INT64:
-            raise Misfit("a time outside Spark's range")
+            raise SchemaMismatch("a time outside Spark's range")
         return found * 1_000_000
     return _micros(found, zoned=True)
 
@@ -296,7 +296,7 @@ def _timestamp_ntz(found: Any) -> int:
 
 def _micros(found: Any, *, zoned: bool) -> int:
     if type(found) is not str:
-        raise misfit(found, "a time")
+        raise type_mismatch(found, "a time")
     parts = _TIME.fullmatch(found)
     try:
         if parts is not None and (zoned or parts[4] is None):
@@ -307,4 +307,4 @@ def _micros(found: Any, *, zoned: bool) -> int:
     except ValueError:
         pass
     example = "2020-01-31T23:59:59.123" + ("Z" if zoned else "")
-    raise Misfit(f"a string that is not a time, such as {example}")
+    raise SchemaMismatch(f"a string that is not a time, such as {example}")

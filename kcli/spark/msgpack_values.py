@@ -37,15 +37,15 @@ import msgpack
 import pyarrow as pa
 
 from kcli.spark.fitting import (
+    ColumnReadFailed,
+    Converter,
     Decoded,
-    Fit,
-    Misfit,
-    Odd,
     Pairs,
+    SchemaMismatch,
+    common_leaf_converter,
     decode,
-    leaf_of_all,
-    misfit,
     sound,
+    type_mismatch,
 )
 from kserver.errors import ConfigError
 
@@ -60,11 +60,11 @@ def decode_msgpack(values: pa.Array, kind: pa.DataType) -> Decoded:
     def at_once(part: pa.Array) -> pa.Array | None:
         return _at_once(part, kind)
 
-    return decode(values, kind, parse, leaf, at_once if _has_columns(kind) else None)
+    return decode(values, kind, parse, leaf_converter, at_once if _has_columns(kind) else None)
 
 
 def _has_columns(kind: pa.DataType) -> bool:
-    """Whether `_column` gives the same results as `parse` and `leaf`."""
+    """Whether `_column` gives the same results as `parse` and `leaf_converter`."""
     if pa.types.is_struct(kind):
         return kind.num_fields > 0 and all(_has_columns(field.type) for field in kind)
     if pa.types.is_map(kind):
@@ -85,8 +85,8 @@ def _at_once(values: pa.Array, kind: pa.DataType) -> pa.Array | None:
             rows = [None if text is None else next(found) for text in texts]
         return _column(rows, kind)
     except (
-        Odd,
-        Misfit,
+        ColumnReadFailed,
+        SchemaMismatch,
         msgpack.UnpackException,
         ValueError,
         TypeError,
@@ -97,7 +97,9 @@ def _at_once(values: pa.Array, kind: pa.DataType) -> pa.Array | None:
 
 
 def _stream(texts: list[bytes]) -> list[Any]:
-    """Return the values one after the other. Raises Odd if one does not end with its bytes."""
+    """Return the values one after the other. Raises ColumnReadFailed if one does not end with its
+    bytes.
+    """
     data = b"".join(texts)
     room = max(len(data), 1)
     walker = msgpack.Unpacker(max_buffer_size=room)
@@ -105,7 +107,7 @@ def _stream(texts: list[bytes]) -> list[Any]:
     for end in accumulate(map(len, texts)):
         walker.skip()
         if walker.tell() != end:
-            raise Odd
+            raise ColumnReadFailed
     reader = msgpack.Unpacker(
         max_buffer_size=room, strict_map_key=False, unicode_errors="surrogateescape"
     )
@@ -114,10 +116,12 @@ def _stream(texts: list[bytes]) -> list[Any]:
 
 
 def _column(rows: list[Any], kind: pa.DataType) -> pa.Array:
-    """Convert values to a column. Raises Odd, or Arrow's errors, if any has another type."""
+    """Convert values to a column. Raises ColumnReadFailed, or Arrow's errors, if any has another
+    type.
+    """
     types = set(map(type, rows))
     if not types <= _taken(kind):
-        raise Odd
+        raise ColumnReadFailed
     if pa.types.is_timestamp(kind):
         return pa.array([None if row is None else _timestamp(row) for row in rows], kind)
     if not pa.types.is_nested(kind):
@@ -141,7 +145,7 @@ def _part(rows: list[Any], field: pa.Field) -> pa.Array:
     found = _column(rows, field.type)
     # If the whole is null its parts may be null, but that needs a closer look.
     if found.null_count and not field.nullable:
-        raise Odd
+        raise ColumnReadFailed
     return found
 
 
@@ -170,31 +174,31 @@ _TAKEN: tuple[tuple[Callable[[pa.DataType], bool], frozenset[type]], ...] = tupl
 
 
 def parse(value: bytes) -> Any:
-    """Parse a value. Raises Misfit if the bytes are not exactly one value."""
+    """Parse a value. Raises SchemaMismatch if the bytes are not exactly one value."""
     walker = msgpack.Unpacker(max_buffer_size=max(len(value), 1))
     walker.feed(value)
     try:
         walker.skip()
     except msgpack.OutOfData:
-        raise Misfit("not msgpack: it is truncated") from None
+        raise SchemaMismatch("not msgpack: it is truncated") from None
     except (msgpack.StackError, RecursionError):
-        raise Misfit("refused: it is nested too deeply") from None
+        raise SchemaMismatch("refused: it is nested too deeply") from None
     except (msgpack.FormatError, ValueError):
-        raise Misfit("not msgpack: a byte does not begin a value") from None
+        raise SchemaMismatch("not msgpack: a byte does not begin a value") from None
     if walker.tell() != len(value):
-        raise Misfit(f"not msgpack: {len(value) - walker.tell()} bytes follow the value")
+        raise SchemaMismatch(f"not msgpack: {len(value) - walker.tell()} bytes follow the value")
     try:
         return msgpack.unpackb(
             value, object_pairs_hook=Pairs, strict_map_key=False, unicode_errors="surrogateescape"
         )
     except (ValueError, RecursionError) as error:
         # An extension -1 that is not a valid time.
-        raise Misfit(f"not msgpack: {error}") from None
+        raise SchemaMismatch(f"not msgpack: {error}") from None
 
 
-def leaf(kind: pa.DataType) -> Fit | None:
-    if (fit := leaf_of_all(kind)) is not None:
-        return fit
+def leaf_converter(kind: pa.DataType) -> Converter | None:
+    if (convert := common_leaf_converter(kind)) is not None:
+        return convert
     if pa.types.is_floating(kind):
         return _float
     if pa.types.is_string(kind):
@@ -208,13 +212,13 @@ def leaf(kind: pa.DataType) -> Fit | None:
 
 def _float(found: Any) -> float:
     if type(found) not in (float, int):
-        raise misfit(found, "a float")
+        raise type_mismatch(found, "a float")
     return float(found)
 
 
 def _string(found: Any) -> str:
     if type(found) is not str:
-        raise misfit(found, "a string")
+        raise type_mismatch(found, "a string")
     return sound(found)
 
 
@@ -222,16 +226,16 @@ def _binary(found: Any) -> bytes:
     if type(found) is str:
         return found.encode(errors="surrogateescape")
     if type(found) is not bytes:
-        raise misfit(found, "binary")
+        raise type_mismatch(found, "binary")
     return found
 
 
 def _timestamp(found: Any) -> int:
     if type(found) is not msgpack.Timestamp:
-        raise misfit(found, "a timestamp")
+        raise type_mismatch(found, "a timestamp")
     micros: int = found.seconds * 1_000_000 + found.nanoseconds // 1000
     if micros not in _INT64:
-        raise Misfit("a timestamp outside Spark's range")
+        raise SchemaMismatch("a timestamp outside Spark's range")
     return micros
 
 
@@ -258,7 +262,7 @@ def _plain(values: pa.Array, where: str) -> list[Any]:
         rows = [elements[first:last] for first, last in _ranges(values)]
     elif pa.types.is_timestamp(kind):
         return [None if us is None else _time(us) for us in values.cast(pa.int64()).to_pylist()]
-    elif leaf(kind) is None:
+    elif leaf_converter(kind) is None:
         raise ConfigError(
             f"{where.lstrip('.') or 'a value'} is {kind}, which msgpack does not have; cast it"
             " first, such as to string"

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
 
-from kcli.spark.fitting import Decoded, fit_of
+from kcli.spark.fitting import Decoded, converter_of
 from kcli.spark.value_options import ValueOptions
 from kserver.errors import ConfigError
 from kserver.model import TopicPartition
@@ -170,11 +170,11 @@ def decoder_of(format: str, kind: pa.DataType) -> Callable[[pa.Array], Decoded]:
     """
     if format == "json":
         from kcli.spark.json_values import decode_json as decode
-        from kcli.spark.json_values import leaf
+        from kcli.spark.json_values import leaf_converter
     else:
         from kcli.spark.msgpack_values import decode_msgpack as decode
-        from kcli.spark.msgpack_values import leaf
-    fit_of(kind, leaf)
+        from kcli.spark.msgpack_values import leaf_converter
+    converter_of(kind, leaf_converter)
     return lambda values: decode(values, kind)
 
 

@@ -97,9 +97,9 @@ def kafka_broker_factory(
     started: list[KafkaBroker] = []
 
     def start(settings: Mapping[str, Any] | None = None) -> KafkaBroker:
-        together = {**kafka_broker_settings, **(settings or {})}
+        all_settings = {**kafka_broker_settings, **(settings or {})}
         directory = tmp_path_factory.mktemp("kafka")
-        started.append(_nursery_of(pytestconfig).start(directory, together))
+        started.append(_nursery_of(pytestconfig).start(directory, all_settings))
         return started[-1]
 
     yield start
@@ -119,9 +119,9 @@ def kafka_cluster_factory(
     started: list[KafkaCluster] = []
 
     def start(brokers: int = BROKERS, settings: Mapping[str, Any] | None = None) -> KafkaCluster:
-        together = {**kafka_broker_settings, **(settings or {})}
+        all_settings = {**kafka_broker_settings, **(settings or {})}
         directory = tmp_path_factory.mktemp("kafka-cluster")
-        started.append(_new_cluster(pytestconfig, directory, brokers, together))
+        started.append(_new_cluster(pytestconfig, directory, brokers, all_settings))
         started[-1].open()
         return started[-1]
 

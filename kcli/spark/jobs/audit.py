@@ -11,7 +11,7 @@ import click
 from kcli.client.blocking import Blocking
 from kcli.client.producer import Producer
 from kcli.command import Duration, Manual, command
-from kcli.options import client_properties, option, refuse, together
+from kcli.options import client_properties, option, option_group, refuse
 from kcli.rows.listing import Format, formatted, rows
 from kcli.rows.row_formats import json_text
 from kcli.rows.shapes import RowField, RowShape
@@ -79,7 +79,7 @@ MANUAL = Manual(
 
 
 @command(manual=MANUAL)
-@together(
+@option_group(
     shared.topics,
     option(
         "--path",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kcli.command import Duration, Manual, command
-from kcli.options import INT, Refused, dry_run, is_given, option, refuse, together
+from kcli.options import INT, Refused, dry_run, is_given, option, option_group, refuse
 from kcli.output import complain, transient, would
 from kcli.spark.jobs import shared, sink_log, swapping
 from kcli.spark.jobs.compact_plan import Journal, Unit, landed_name, selection, units
@@ -60,7 +60,7 @@ MANUAL = Manual(
 
 
 @command(manual=MANUAL)
-@together(
+@option_group(
     option("--path", "The directory of files or of a Delta table; required.", "DIRECTORY"),
     option(
         "--format",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kcli.command import Manual, command
-from kcli.options import option, refuse, together
+from kcli.options import option, option_group, refuse
 from kcli.spark.jobs import functions, leftovers, payloads, shared
 from kcli.spark.jobs.ends import for_reading, for_writing
 from kcli.spark.jobs.leftovers import Files
@@ -73,7 +73,7 @@ MANUAL = Manual(
 
 
 @command(manual=MANUAL)
-@together(
+@option_group(
     shared.topics,
     payloads.value(
         "The format of values.  raw: the column value has their bytes; string: their text; json"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kcli.command import Duration, Manual, command
-from kcli.options import is_given, option, refuse, together
+from kcli.options import is_given, option, option_group, refuse
 from kcli.spark.jobs import leftovers, payloads, shared
 from kcli.spark.jobs.ends import for_reading, for_writing
 from kcli.spark.jobs.land_paths import (
@@ -75,7 +75,7 @@ MANUAL = Manual(
 
 
 @command(manual=MANUAL)
-@together(
+@option_group(
     shared.topics,
     payloads.value(
         "The format of values.  raw lands their bytes and string their text; json and msgpack"

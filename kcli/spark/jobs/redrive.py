@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from kcli.command import Duration, Manual, command
-from kcli.options import INT, dry_run, option, refuse, together
+from kcli.options import INT, dry_run, option, option_group, refuse
 from kcli.rows.listing import Format, formatted, rows
 from kcli.rows.shapes import RowField, RowShape
 from kcli.spark.jobs import functions, shared
@@ -65,7 +65,7 @@ MANUAL = Manual(
 
 
 @command(manual=MANUAL)
-@together(
+@option_group(
     option("--dlq", "The topic of the dead letters; required.", "TOPIC", section=LETTERS),
     option(
         "--filter",

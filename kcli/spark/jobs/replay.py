@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import click
 
 from kcli.command import Manual, command
-from kcli.options import dry_run, is_given, option, refuse, together
+from kcli.options import dry_run, is_given, option, option_group, refuse
 from kcli.rows.listing import Format, formatted, rows
 from kcli.rows.shapes import RowField, RowShape
 from kcli.spark.jobs import shared
@@ -66,7 +66,7 @@ MANUAL = Manual(
 
 
 @command(manual=MANUAL)
-@together(
+@option_group(
     option(
         "--from",
         "Where records come from: a directory that the job land has written, or a topic; required.",

@@ -24,8 +24,8 @@ from kcli.options import (
     exclude,
     is_given,
     option,
+    option_group,
     refuse,
-    together,
 )
 from kcli.output import complain, is_redrawable, transient
 from kcli.spark.progress import Totals, line
@@ -54,7 +54,7 @@ STARTS = 5
 cluster = client_options("consumer")
 """Options of the cluster of the topics."""
 
-topics = together(
+topics = option_group(
     option("--topics", "Topics by name.", "TOPIC,...", section=READ),
     option(
         "--pattern",
@@ -63,7 +63,7 @@ topics = together(
         section=READ,
     ),
 )
-stream = together(
+stream = option_group(
     option(
         "--checkpoint",
         "The directory in which the job stores its progress; required.  Each job must have its"

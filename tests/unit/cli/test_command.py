@@ -8,14 +8,14 @@ import pytest
 
 from kcli.command import OLDER, Duration, Integer, Manual, Milliseconds, command, command_named
 from kcli.manual import NAMES
-from kcli.options import option, together
+from kcli.options import option, option_group
 from kcli.spark.jobs import JOBS, job_named
 
 TAKEN: list[SimpleNamespace] = []
 
 
 @command(manual=Manual(examples=[("k sample --topic a", "An example.")]))
-@together(
+@option_group(
     option("--topic", "A topic.  See above.", "NAME"),
     option("--time", "A time.", "MS", type=Integer(64)),
     option("--patience", "A stretch of time.", "TIME", type=Duration()),

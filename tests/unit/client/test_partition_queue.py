@@ -15,7 +15,7 @@ def test_everything_waits_for_the_first_batch_of_an_epoch():
     first = bench.take()
     bench.offer(b"2")
     assert bench.take() is None
-    bench.queue().put_back(first, 0, doubtful=False)
+    bench.queue().put_back(first, 0, maybe_appended=False)
     assert bench.take() is first
     assert bench.take() is None
     bench.queue().answered(first, appended=True)
@@ -42,7 +42,7 @@ def test_without_idempotence_there_are_no_sequences_and_nothing_waits_for_its_el
     assert first.base_sequence == -1
     bench.offer(b"2")
     second = bench.take()
-    bench.queue().put_back(first, 0, doubtful=False)
+    bench.queue().put_back(first, 0, maybe_appended=False)
     assert bench.take() is first
     bench.queue().answered(second, appended=False)
     assert not bench.queue().broken
@@ -66,7 +66,7 @@ def test_what_is_put_back_goes_before_what_is_younger_and_waits_its_time():
         taken.append(bench.take())
     bench.offer(b"3")
     for batch in taken:
-        bench.queue().put_back(batch, 5.0, doubtful=False)
+        bench.queue().put_back(batch, 5.0, maybe_appended=False)
     assert bench.take() is None
     bench.now = 5.0
     assert bench.take() is taken[0]
@@ -100,8 +100,8 @@ def test_what_fails_for_good_breaks_the_queue_until_nothing_is_out_and_then_a_ne
     bench.accumulator.finish(batches[0])
     bench.offer(b"3")
     assert bench.take() is None
-    bench.queue().put_back(batches[1], 0, doubtful=False)
-    bench.queue().put_back(batches[2], 0, doubtful=False)
+    bench.queue().put_back(batches[1], 0, maybe_appended=False)
+    bench.queue().put_back(batches[2], 0, maybe_appended=False)
     queue = bench.queue()
     assert (queue.producer_id, queue.epoch) == (7, 1)
     assert bench.take() is batches[1]
@@ -116,7 +116,7 @@ def test_what_may_have_been_appended_is_tried_under_its_old_numbers_before_a_new
         bench.offer(b"%d" % n)
         batches.append(bench.take())
     for batch in batches:
-        bench.queue().put_back(batch, 0, doubtful=True)
+        bench.queue().put_back(batch, 0, maybe_appended=True)
     bench.accumulator.give_up(batches[0])
     bench.accumulator.finish(batches[0])
     assert bench.take() is batches[1]
@@ -124,7 +124,7 @@ def test_what_may_have_been_appended_is_tried_under_its_old_numbers_before_a_new
     assert bench.take() is None
     bench.queue().answered(batches[1], appended=True)
     assert bench.take() is batches[2]
-    bench.queue().put_back(batches[2], 0, doubtful=False)
+    bench.queue().put_back(batches[2], 0, maybe_appended=False)
     assert bench.take() is batches[2]
     assert (bench.queue().epoch, batches[2].base_sequence) == (1, 0)
 
@@ -136,7 +136,7 @@ def test_a_restarted_broker_is_asked_for_the_youngest_in_doubt_which_settles_the
         bench.offer(b"%d" % n)
         batches.append(bench.take())
     for batch in batches:
-        bench.queue().put_back(batch, 0, doubtful=True)
+        bench.queue().put_back(batch, 0, maybe_appended=True)
     assert bench.take() is batches[0]
     bench.queue().out_of_order(batches[0], 0)
     assert bench.take() is batches[3]
@@ -169,7 +169,7 @@ def test_after_the_last_epoch_comes_a_new_producer_id():
     bench.offer(b"2")
     second = bench.take()
     bench.queue().answered(first, appended=False)
-    bench.queue().put_back(second, 0, doubtful=False)
+    bench.queue().put_back(second, 0, maybe_appended=False)
     assert bench.rules.producer_id == -1, "the sender has to fetch one"
     bench.rules.producer_id, bench.rules.producer_epoch = 8, 0
     assert bench.take() is second
@@ -249,8 +249,8 @@ class Run:
         elif outcome == "out of order":
             queue.out_of_order(batch, 0)
         else:
-            doubtful = batch.doubtful or outcome == "unknown"
-            queue.put_back(batch, 0, doubtful=doubtful)
+            maybe_appended = batch.maybe_appended or outcome == "unknown"
+            queue.put_back(batch, 0, maybe_appended=maybe_appended)
         if was_finished:
             accumulator.free(batch)
 
@@ -287,7 +287,7 @@ class Run:
             self.give_up(next(iter(self.accumulator.incomplete)))
         elif self.wire:
             batch = self.wire.pop(0)
-            refusals = [None, None, "later"] + ["refused", "split"] * (not batch.doubtful)
+            refusals = [None, None, "later"] + ["refused", "split"] * (not batch.maybe_appended)
             refusal = None if calm else self.random.choice(refusals)
             self.settle(batch, refusal or self.broker.append(batch))
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kcli.spark.fitting import ONE_BY_ONE, decode, decode_each, fit_of
-from kcli.spark.json_values import decode_json, leaf, parse
+from kcli.spark.fitting import ONE_BY_ONE, converter_of, decode, decode_each
+from kcli.spark.json_values import decode_json, leaf_converter, parse
 from kserver.errors import ConfigError
 
 
@@ -207,7 +207,7 @@ texts = (
 def test_all_at_once_is_what_it_is_one_by_one(kind, odd, plain, times):
     values = [*odd, *[text.encode() for text in plain] * times, *odd]
     all_at_once = decode_json(pa.array(values, pa.binary()), kind)
-    one_by_one = decode_each(values, kind, parse, fit_of(kind, leaf))
+    one_by_one = decode_each(values, kind, parse, converter_of(kind, leaf_converter))
     assert as_text(all_at_once.data) == as_text(one_by_one.data)
     assert all_at_once.reasons.to_pylist() == one_by_one.reasons.to_pylist()
 
@@ -252,7 +252,7 @@ def test_values_of_which_many_are_bad_are_seldom_tried_at_once_in_vain():
     def in_vain(part: pa.Array) -> None:
         tried.append(len(part))
 
-    found = decode(values, X, parse, leaf, in_vain)
+    found = decode(values, X, parse, leaf_converter, in_vain)
     assert found.reasons.null_count == 0
     assert len(tried) < 5000 / ONE_BY_ONE + 5
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kcli.spark.fitting import ONE_BY_ONE, decode_each, fit_of
-from kcli.spark.msgpack_values import decode_msgpack, encode_msgpack, leaf, parse
+from kcli.spark.fitting import ONE_BY_ONE, converter_of, decode_each
+from kcli.spark.msgpack_values import decode_msgpack, encode_msgpack, leaf_converter, parse
 from kserver.errors import ConfigError
 
 
@@ -228,7 +228,7 @@ def test_all_at_once_is_what_it_is_one_by_one(kind, odd, plain, times):
     good = encode_msgpack(pa.array(plain, ALL)).to_pylist()
     values = [*odd, *good * times, *odd]
     all_at_once = decode_msgpack(pa.array(values, pa.binary()), kind)
-    one_by_one = decode_each(values, kind, parse, fit_of(kind, leaf))
+    one_by_one = decode_each(values, kind, parse, converter_of(kind, leaf_converter))
     assert all_at_once.data.equals(one_by_one.data)
     assert all_at_once.reasons.to_pylist() == one_by_one.reasons.to_pylist()
 

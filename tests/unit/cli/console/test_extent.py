@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kcli.client.config import ConsumerConfig
-from kcli.console.extent import DOUBTS, seek
+from kcli.console.extent import EMPTY_ROUNDS, seek
 from kcli.console.offset_range import AfterStart, Edge, Exact, Last, OffsetRange, Since, parse
 from kserver.errors import ErrorCode, KafkaError
 from tests.support.consuming import T0, T1, run
@@ -145,7 +145,7 @@ def test_offsets_before_a_stop_that_have_no_records_any_more_are_not_waited_for(
         fill(server.logs[T0], [5, -20])
         (found,), took = await read_range(consumer, parse(":end", 0))
         assert found == [0, 1, 2, 3, 4]
-        assert DOUBTS * QUIET_S < took < (DOUBTS + 2) * QUIET_S
+        assert EMPTY_ROUNDS * QUIET_S < took < (EMPTY_ROUNDS + 2) * QUIET_S
 
     run(scenario)
 

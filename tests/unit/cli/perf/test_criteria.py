@@ -12,7 +12,9 @@ from kcli.perf.criteria import findings, parse
 METRICS = ("records", "records_per_s", "avg_ms", "p99_ms", "p999_ms")
 
 
-def judge(text: str, now: dict[str, float], baseline: dict[str, float] | None = None) -> list[str]:
+def findings_of(
+    text: str, now: dict[str, float], baseline: dict[str, float] | None = None
+) -> list[str]:
     return findings(parse(text, METRICS), now, baseline or {})
 
 
@@ -37,7 +39,7 @@ def judge(text: str, now: dict[str, float], baseline: dict[str, float] | None = 
 )
 def test_a_run_fails_beyond_a_bound(text, now, fails):
     baseline = {"p99_ms": 10.0, "records_per_s": 100.0}
-    assert bool(judge(text, now, baseline)) == fails
+    assert bool(findings_of(text, now, baseline)) == fails
 
 
 def test_a_finding_names_metric_now_and_baseline():
@@ -45,26 +47,26 @@ def test_a_finding_names_metric_now_and_baseline():
     assert findings(criteria, {"p99_ms": 15.25}, {"p99_ms": 10.0}, "1 run in perf.jsonl") == [
         "p99>+10%: p99_ms is 15.25 now, +52.5% on the baseline of 10 (1 run in perf.jsonl)"
     ]
-    assert judge("avg>2s", {"avg_ms": 2000.5}) == ["avg>2s: avg_ms is 2000.5 now"]
+    assert findings_of("avg>2s", {"avg_ms": 2000.5}) == ["avg>2s: avg_ms is 2000.5 now"]
 
 
 def test_each_of_several_finds_for_itself():
-    found = judge("p99>1ms, avg>1ms,p99.9>1ms", {"p99_ms": 2, "avg_ms": 0.5, "p999_ms": 9})
+    found = findings_of("p99>1ms, avg>1ms,p99.9>1ms", {"p99_ms": 2, "avg_ms": 0.5, "p999_ms": 9})
     assert [one.partition(":")[0] for one in found] == ["p99>1ms", "p99.9>1ms"]
 
 
 def test_what_was_not_measured_fails_every_check_of_it():
-    assert judge("avg>1s", {"avg_ms": math.nan}) == judge("avg>1s", {})
-    assert judge("avg<1s", {"avg_ms": math.nan})
+    assert findings_of("avg>1s", {"avg_ms": math.nan}) == findings_of("avg>1s", {})
+    assert findings_of("avg<1s", {"avg_ms": math.nan})
 
 
 def test_without_a_baseline_a_share_of_it_finds_nothing():
-    assert judge("p99>+10%", {"p99_ms": 1e9}) == []
+    assert findings_of("p99>+10%", {"p99_ms": 1e9}) == []
 
 
 def test_from_a_baseline_of_nothing_all_is_more():
-    assert judge("p99>+10%", {"p99_ms": 0.0}, {"p99_ms": 0.0}) == []
-    (found,) = judge("p99>+10%", {"p99_ms": 0.1}, {"p99_ms": 0.0})
+    assert findings_of("p99>+10%", {"p99_ms": 0.0}, {"p99_ms": 0.0}) == []
+    (found,) = findings_of("p99>+10%", {"p99_ms": 0.1}, {"p99_ms": 0.0})
     assert found.startswith("p99>+10%: p99_ms is 0.1 now, the baseline of 0")
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from kcli.options import Refused
 from kcli.perf import history
-from kcli.perf.judging import Judge, append, run_of
+from kcli.perf.judging import RunEvaluation, append, run_of
 from kcli.statuses import FOUND
 
 METRICS = ("records_per_s", "p99_ms")
@@ -34,16 +34,18 @@ def file(tmp_path) -> str:
     return str(tmp_path / "perf.jsonl")
 
 
-def judge(workload: int = 1, properties: dict[str, str] | None = None, **given: Any) -> Judge:
+def evaluation(
+    workload: int = 1, properties: dict[str, str] | None = None, **given: Any
+) -> RunEvaluation:
     words = dict.fromkeys(("history", "baseline", "baseline_runs")) | {"fail_if": ()} | given
     run = run_of("producer", "perf", properties or PROPERTIES, {"records": workload})
-    return Judge(SimpleNamespace(**words), METRICS, run)
+    return RunEvaluation(SimpleNamespace(**words), METRICS, run)
 
 
 def night(file: str, p99_ms: float, *fail_if: str, failure: str | None = None, **given: Any) -> int:
     """A run that is compared with those before in the same file, and added to them."""
     criteria = fail_if or ("p99>+10%",)
-    ready = judge(history=file, baseline=file, fail_if=criteria, **given)
+    ready = evaluation(history=file, baseline=file, fail_if=criteria, **given)
     return ready.conclude({"records_per_s": 1000.0, "p99_ms": p99_ms, "other": 1}, None, failure)
 
 
@@ -55,7 +57,7 @@ def kept(file: str) -> list[history.Run]:
 
 
 def test_a_run_is_kept_with_what_explains_it(file):
-    assert judge(history=file).conclude({"records_per_s": 5.0, "p99_ms": math.nan}, None) == 0
+    assert evaluation(history=file).conclude({"records_per_s": 5.0, "p99_ms": math.nan}, None) == 0
     (run,) = kept(file)
     assert run.results == {"records_per_s": 5.0}
     assert run.workload == {"records": 1, "properties": {"acks": "1"}}
@@ -110,11 +112,11 @@ def test_another_workload_has_a_baseline_of_its_own(file):
 def test_a_baseline_of_another_file_must_be_there_before_the_run(tmp_path, file):
     other = str(tmp_path / "other.jsonl")
     with pytest.raises(FileNotFoundError):
-        judge(baseline=other, history=file, fail_if=("p99>+10%",))
+        evaluation(baseline=other, history=file, fail_if=("p99>+10%",))
     night(other, 10)
     with pytest.raises(Refused, match="has no run like this one, so there is nothing to compare"):
-        judge(workload=2, baseline=other, history=file, fail_if=("p99>+10%",))
-    assert judge(baseline=other, fail_if=("p99>+10%",)).conclude(
+        evaluation(workload=2, baseline=other, history=file, fail_if=("p99>+10%",))
+    assert evaluation(baseline=other, fail_if=("p99>+10%",)).conclude(
         {"records_per_s": 1.0, "p99_ms": 12.0}, None
     )
     assert not kept(file)
@@ -140,13 +142,13 @@ def test_lines_that_are_no_runs_are_counted(file, capsys):
 )
 def test_what_would_check_nothing_is_a_usage_error(given, why):
     with pytest.raises(click.UsageError) as refused:
-        judge(**given)
+        evaluation(**given)
     assert why in refused.value.message
 
 
 def test_a_history_that_cannot_be_written_is_told_before_the_run(tmp_path):
     with pytest.raises(IsADirectoryError):
-        judge(history=str(tmp_path))
+        evaluation(history=str(tmp_path))
 
 
 def test_a_full_disk_is_told_with_the_name_of_the_file():
