@@ -18,7 +18,7 @@ HIGHEST = sys.maxunicode
 
 def union(*parts: Iterable[tuple[int, int]]) -> Ranges:
     merged: list[tuple[int, int]] = []
-    for first, last in sorted(one for part in parts for one in part):
+    for first, last in sorted(part_range for part in parts for part_range in part):
         if merged and first <= merged[-1][1] + 1:
             merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
         else:
@@ -37,8 +37,8 @@ def complement(ranges: Ranges) -> Ranges:
     return tuple(others)
 
 
-def intersection(one: Ranges, other: Ranges) -> Ranges:
-    return complement(union(complement(one), complement(other)))
+def intersection(first: Ranges, other: Ranges) -> Ranges:
+    return complement(union(complement(first), complement(other)))
 
 
 def characters(text: str) -> Ranges:

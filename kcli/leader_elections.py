@@ -101,8 +101,8 @@ async def expected_outcomes(
     for name, topic in (await admin.describe_topics(topics)).items():
         if isinstance(topic, KafkaError) and topic.code is ErrorCode.unknown_topic_or_partition:
             continue
-        for one in granted(topic).partitions:
-            found[TopicPartition(name, one.partition)] = one
+        for p in granted(topic).partitions:
+            found[TopicPartition(name, p.partition)] = p
     steps: dict[TopicPartition, str] = {}
     refusals: dict[TopicPartition, KafkaError] = {}
     for partition in sorted(found) if asked is None else asked:

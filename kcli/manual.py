@@ -442,11 +442,11 @@ def _spark_page() -> str:
     ]
     for title, options in (*option_docs.SECTIONS.items(), *option_docs.WRITE_SECTIONS.items()):
         lines.append(f".SH {title.upper()}")
-        for one in options:
-            values = f" {_literal(one.values)}" if one.values else ""
-            name = rf"\fB{_literal(one.name)}\fR"
-            default = f"  Default: {one.default}." if one.default else ""
-            lines += _entry(name + values, one.doc + default)
+        for option in options:
+            values = f" {_literal(option.values)}" if option.values else ""
+            name = rf"\fB{_literal(option.name)}\fR"
+            default = f"  Default: {option.default}." if option.default else ""
+            lines += _entry(name + values, option.doc + default)
     for title, note in manual_texts.NOTES.items():
         lines += [f".SH {title.upper()}", *_paragraphs(note)]
     for title, types in manual_texts.TYPES.items():

@@ -65,8 +65,8 @@ def option_group(*options: Callable[[Any], Any]) -> Callable[[Decorated], Decora
     """Combine several option declarations into one decorator, shown in this order."""
 
     def decorate(function: Decorated) -> Decorated:
-        for one in reversed(options):
-            function = one(function)
+        for declare in reversed(options):
+            function = declare(function)
         return function
 
     return decorate

@@ -68,7 +68,7 @@ class ReplicaComparison:
         self.lag = self.lag._replace(offsets=-1)
         for partition, replicas in fetched.items():
             yield from self._compare(partition, replicas)
-            highest = max((one.high_watermark for one in replicas.values()), default=-1)
+            highest = max((replica.high_watermark for replica in replicas.values()), default=-1)
             if highest - self.offsets[partition] > self.lag.offsets:
                 at = self.offsets[partition]
                 self.lag = Lag(highest - at, partition, at)
@@ -76,7 +76,7 @@ class ReplicaComparison:
     def _compare(
         self, partition: TopicPartition, replicas: Mapping[BrokerId, Replica]
     ) -> Iterator[str]:
-        pending = {id: batches(one.records) for id, one in sorted(replicas.items())}
+        pending = {id: batches(replica.records) for id, replica in sorted(replicas.items())}
         is_in_all = bool(pending)
         while is_in_all:
             first: _Seen | None = None
@@ -106,22 +106,22 @@ class ReplicaComparison:
             ) from error
 
 
-def _difference(partition: TopicPartition, one: _Seen, other: _Seen) -> str | None:
+def _difference(partition: TopicPartition, first: _Seen, other: _Seen) -> str | None:
     """Return the difference, or None. Raises OffsetsDiffer if the batches cannot be compared."""
     offset = other.batch.last_offset
-    if one.batch.last_offset != offset:
+    if first.batch.last_offset != offset:
         raise OffsetsDiffer(
-            f"partition {partition}: replica {one.replica}'s offset {one.batch.last_offset} "
+            f"partition {partition}: replica {first.replica}'s offset {first.batch.last_offset} "
             f"doesn't match replica {other.replica}'s offset {offset}"
         )
-    sums = one.batch.crc, other.batch.crc
+    sums = first.batch.crc, other.batch.crc
     if sums[0] == sums[1]:
-        sums = one.computed, other.computed
+        sums = first.computed, other.computed
     if sums[0] == sums[1]:
         return None
     return (
         f"partition {partition} has unmatched checksum at offset {offset}; replica "
-        f"{one.replica}'s checksum {sums[0]}; replica {other.replica}'s checksum {sums[1]}"
+        f"{first.replica}'s checksum {sums[0]}; replica {other.replica}'s checksum {sums[1]}"
     )
 
 

@@ -417,11 +417,11 @@ _INVALID = re.compile("[\0-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
 def _acl(text: str) -> list[Any]:
     """Parse scheme:id:permissions, several separated by commas."""
     acls = []
-    for one in text.split(","):
-        scheme, _, rest = one.partition(":")
+    for acl in text.split(","):
+        scheme, _, rest = acl.partition(":")
         id_, colon, letters = rest.rpartition(":")
         if not colon:
-            complain(f"{one} does not have the form scheme:id:perm")
+            complain(f"{acl} does not have the form scheme:id:perm")
             continue
         for letter in letters:
             if letter not in _PERMISSIONS:

@@ -219,7 +219,7 @@ class Admin:
     async def create_topics(
         self, topics: Iterable[NewTopic], *, validate_only: bool = False
     ) -> dict[str, CreatedTopic | KafkaError]:
-        new_topics = {one.name: one for one in arguments.all_of(NewTopic, "topics", topics)}
+        new_topics = {topic.name: topic for topic in arguments.all_of(NewTopic, "topics", topics)}
 
         async def ask(peer: Peer, names: list[str]) -> dict[str, CreatedTopic | KafkaError]:
             new = versions.request(ApiKey.CREATE_TOPICS, peer.version(ApiKey.CREATE_TOPICS))
@@ -481,8 +481,10 @@ class Admin:
         """Change SCRAM credentials; return the outcome by user."""
 
         async def ask(peer: Peer, users: list[str]) -> dict[str, KafkaError | None]:
-            of_users = [one for one in credentials if one.user in users]
-            return await scram.alter(peer, of_users, [one for one in deletions if one[0] in users])
+            of_users = [credential for credential in credentials if credential.user in users]
+            return await scram.alter(
+                peer, of_users, [deletion for deletion in deletions if deletion[0] in users]
+            )
 
         users = scram.users_of(credentials, deletions)
         return await self._by_controller("alterUserScramCredentials", users, ask)

@@ -94,8 +94,12 @@ async def alter_incrementally(
                     resource_type=kind,
                     resource_name=name,
                     configs=[
-                        configs(name=one.key, config_operation=one.type, value=one.value)
-                        for one in of_one
+                        configs(
+                            name=operation.key,
+                            config_operation=operation.type,
+                            value=operation.value,
+                        )
+                        for operation in of_one
                     ],
                 )
                 for (kind, name), of_one in changes.items()
@@ -143,12 +147,12 @@ async def list_resources(peer: Peer, types: Sequence[ResourceType]) -> list[Conf
         raise KafkaError(answer.error_code)
     if version < ALL_RESOURCES:
         found = answer.config_resources
-        return [(ResourceType.CLIENT_METRICS, one.resource_name) for one in found]
+        return [(ResourceType.CLIENT_METRICS, resource.resource_name) for resource in found]
     known = list(ResourceType)
     return [
-        (ResourceType(one.resource_type), one.resource_name)
-        for one in answer.config_resources
-        if one.resource_type in known
+        (ResourceType(resource.resource_type), resource.resource_name)
+        for resource in answer.config_resources
+        if resource.resource_type in known
     ]
 
 

@@ -199,13 +199,13 @@ class Consumer:
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these from now on; those assigned before keep their positions."""
         partitions = arguments.items("partitions", partitions)
-        for one in partitions:
-            if not arguments.is_partition(one):
+        for partition in partitions:
+            if not arguments.is_partition(partition):
                 raise ClientError(
-                    f"assign takes TopicPartition(topic, number), not {one!r}; subscribe takes"
-                    " topics"
+                    f"assign takes TopicPartition(topic, number), not {partition!r}; subscribe"
+                    " takes topics"
                 )
-            expect_topic_name(one[0])
+            expect_topic_name(partition[0])
         if self._group is not None and self._group.is_subscribed:
             raise ClientError(EXCLUSIVE)
         self._subscription.assign(partitions, recall=self._group is not None)

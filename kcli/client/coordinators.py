@@ -40,7 +40,7 @@ async def find(
     new = versions.request(ApiKey.FIND_COORDINATOR, version)
     if version >= MANY_COORDINATORS:
         answer = await peer.call(new(key_type=kind, coordinator_keys=list(keys)))
-        found = {one.key: _coordinator(one) for one in answer.coordinators}
+        found = {coordinator.key: _coordinator(coordinator) for coordinator in answer.coordinators}
     else:
         found = {k: _coordinator(await peer.call(new(key=k, key_type=kind))) for k in keys}
     return {key: found.get(key) or left_out() for key in keys}

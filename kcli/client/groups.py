@@ -201,7 +201,7 @@ class Groups:
         ) -> dict[str, KafkaError | None]:
             new = versions.request(ApiKey.DELETE_GROUPS, peer.version(ApiKey.DELETE_GROUPS))
             answer = await peer.call(new(groups_names=tuple(names)))
-            return {one.group_id: refusal_of(one) for one in answer.results}
+            return {result.group_id: refusal_of(result) for result in answer.results}
 
         return await self._of_groups("deleteConsumerGroups", groups, ask)
 
@@ -259,18 +259,22 @@ class Groups:
             if version < MANY_MEMBERS:
                 return {group: await _removed_singly(peer, new, group, wanted)}
             asked = [
-                new.members(member_id=one.id, group_instance_id=one.instance_id, reason=_REASON)
-                for one in wanted
+                new.members(
+                    member_id=member.id, group_instance_id=member.instance_id, reason=_REASON
+                )
+                for member in wanted
             ]
             answer = await peer.call(new(group_id=group, members=asked))
             if (refusal := refusal_of(answer)) is not None:
                 return {group: refusal}
-            by_member = {(one.group_instance_id or one.member_id): one for one in answer.members}
+            by_member = {
+                (result.group_instance_id or result.member_id): result for result in answer.members
+            }
             return {
                 group: {
-                    one: refusal_of(by_member[key]) if key in by_member else left_out()
-                    for one in wanted
-                    for key in [one.instance_id or one.id]
+                    member: refusal_of(by_member[key]) if key in by_member else left_out()
+                    for member in wanted
+                    for key in [member.instance_id or member.id]
                 }
             }
 
@@ -450,14 +454,14 @@ def _committed(
         return KafkaError(group.error_code)
     found: dict[TopicPartition, CommittedOffset | KafkaError] = {}
     for topic in group.topics:
-        for one in topic.partitions:
-            partition = TopicPartition(topic.name, one.partition_index)
-            epoch = getattr(one, "committed_leader_epoch", -1)
-            if one.error_code != ErrorCode.none:
-                found[partition] = KafkaError(one.error_code)
-            elif one.committed_offset >= 0:
+        for p in topic.partitions:
+            partition = TopicPartition(topic.name, p.partition_index)
+            epoch = getattr(p, "committed_leader_epoch", -1)
+            if p.error_code != ErrorCode.none:
+                found[partition] = KafkaError(p.error_code)
+            elif p.committed_offset >= 0:
                 found[partition] = CommittedOffset(
-                    one.committed_offset, None if epoch < 0 else epoch, one.metadata or ""
+                    p.committed_offset, None if epoch < 0 else epoch, p.metadata or ""
                 )
     return _passing(found.values()) or found
 
@@ -465,16 +469,16 @@ def _committed(
 def _of_partitions(answer: Any) -> dict[TopicPartition, KafkaError | None] | KafkaError:
     """Return errors by partition; a transient one is that of all partitions."""
     found = {
-        TopicPartition(topic.name, one.partition_index): refusal_of(one)
+        TopicPartition(topic.name, p.partition_index): refusal_of(p)
         for topic in answer.topics
-        for one in topic.partitions
+        for p in topic.partitions
     }
     return _passing(found.values()) or found
 
 
 def _passing(results: Iterable[object]) -> KafkaError | None:
     """Return the first transient error, after which the request is to be retried."""
-    errors = (one for one in results if isinstance(one, KafkaError))
+    errors = (result for result in results if isinstance(result, KafkaError))
     return next((error for error in errors if error.code in _PASSING), None)
 
 
@@ -483,5 +487,6 @@ async def _removed_singly(
 ) -> dict[MemberToRemove, KafkaError | None]:
     """Remove members one by one, for brokers before 2.4, which have no static members."""
     return {
-        one: refusal_of(await peer.call(new(group_id=group, member_id=one.id))) for one in members
+        member: refusal_of(await peer.call(new(group_id=group, member_id=member.id)))
+        for member in members
     }

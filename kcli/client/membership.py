@@ -381,7 +381,9 @@ class Membership:
             m.member_id: read_subscription(m.metadata, getattr(m, "group_instance_id", None))
             for m in answer.members
         }
-        self._group_topics = sorted({topic for one in members.values() for topic in one.topics})
+        self._group_topics = sorted(
+            {topic for subscription in members.values() for topic in subscription.topics}
+        )
         await self._consumer_metadata.watch(self._group_topics)
         counts = self._consumer_metadata.counts(self._group_topics)
         self._shared_out = counts

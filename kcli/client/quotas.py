@@ -47,8 +47,8 @@ async def describe(
         ApiKey.DESCRIBE_CLIENT_QUOTAS, peer.version(ApiKey.DESCRIBE_CLIENT_QUOTAS)
     )
     asked = [
-        new.components(entity_type=one.type, match_type=one.match, match=one.name)
-        for one in components
+        new.components(entity_type=component.type, match_type=component.match, match=component.name)
+        for component in components
     ]
     answer = await peer.call(new(components=asked, strict=strict))
     if answer.error_code != ErrorCode.none:
@@ -118,10 +118,10 @@ async def alter(
         )
     )
     return {
-        _entity(one.entity): None
-        if one.error_code == ErrorCode.none
-        else KafkaError(one.error_code, one.error_message or "")
-        for one in answer.entries
+        _entity(entry.entity): None
+        if entry.error_code == ErrorCode.none
+        else KafkaError(entry.error_code, entry.error_message or "")
+        for entry in answer.entries
     }
 
 

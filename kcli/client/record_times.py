@@ -88,16 +88,16 @@ async def _fetch(
         raise KafkaError(code)
     found: dict[TopicPartition, int | KafkaError | None] = {}
     for topic in answer.responses:
-        for one in topic.partitions:
-            partition = TopicPartition(topic.topic, one.partition_index)
+        for p in topic.partitions:
+            partition = TopicPartition(topic.topic, p.partition_index)
             if partition not in offsets:
                 continue
-            if one.error_code == ErrorCode.offset_out_of_range:
+            if p.error_code == ErrorCode.offset_out_of_range:
                 found[partition] = None
-            elif one.error_code != ErrorCode.none:
-                found[partition] = KafkaError(one.error_code)
-            elif one.records:
-                found[partition] = _first_time(partition, offsets[partition], one.records)
+            elif p.error_code != ErrorCode.none:
+                found[partition] = KafkaError(p.error_code)
+            elif p.records:
+                found[partition] = _first_time(partition, offsets[partition], p.records)
     return found
 
 

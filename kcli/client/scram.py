@@ -55,11 +55,11 @@ async def describe(
     if answer.error_code != ErrorCode.none:
         raise KafkaError(answer.error_code, answer.error_message or "")
     return {
-        one.user: KafkaError(one.error_code, one.error_message or "")
-        if one.error_code != ErrorCode.none
-        else {ScramMechanism(info.mechanism): info.iterations for info in one.credential_infos}
-        for one in answer.results
-        if one.error_code != ErrorCode.resource_not_found
+        result.user: KafkaError(result.error_code, result.error_message or "")
+        if result.error_code != ErrorCode.none
+        else {ScramMechanism(info.mechanism): info.iterations for info in result.credential_infos}
+        for result in answer.results
+        if result.error_code != ErrorCode.resource_not_found
     }
 
 
@@ -115,16 +115,19 @@ async def alter(
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS, peer.version(ApiKey.ALTER_USER_SCRAM_CREDENTIALS)
     )
     upsertions = []
-    for one in credentials:
+    for credential in credentials:
         salt = secrets.token_bytes(SALT_BYTES)
         upsertions.append(
             new.upsertions(
-                name=one.user,
-                mechanism=one.mechanism,
-                iterations=one.iterations,
+                name=credential.user,
+                mechanism=credential.mechanism,
+                iterations=credential.iterations,
                 salt=salt,
                 salted_password=hashlib.pbkdf2_hmac(
-                    one.mechanism.digest, one.password.encode(), salt, one.iterations
+                    credential.mechanism.digest,
+                    credential.password.encode(),
+                    salt,
+                    credential.iterations,
                 ),
             )
         )
@@ -135,8 +138,8 @@ async def alter(
         )
     )
     return {
-        one.user: None
-        if one.error_code == ErrorCode.none
-        else KafkaError(one.error_code, one.error_message or "")
-        for one in answer.results
+        result.user: None
+        if result.error_code == ErrorCode.none
+        else KafkaError(result.error_code, result.error_message or "")
+        for result in answer.results
     }

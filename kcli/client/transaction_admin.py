@@ -256,8 +256,8 @@ class TransactionAdmin:
             answer = await peer.call(new(markers=[marker]))
             return {
                 TopicPartition(topic.name, p.partition_index): refusal_of(p)
-                for one in answer.markers
-                for topic in one.topics
+                for marker in answer.markers
+                for topic in marker.topics
                 for p in topic.partitions
             }
 
@@ -328,7 +328,7 @@ class TransactionAdmin:
             return []
         ids = {state.producer_id for _, state in open_ones}
         listed = await self.listings(producer_ids=sorted(ids))
-        names = {one.producer_id: one.transactional_id for one in listed}
+        names = {listing.producer_id: listing.transactional_id for listing in listed}
         known: dict[ProducerId, Collection[TopicPartition]] = {}
         described = await self.describe(names.values())
         for producer_id, name in names.items():

@@ -227,14 +227,14 @@ async def _roll(given: SimpleNamespace, out: Rows | None) -> int:
         if given.dry_run:
             would(*(f"run {rolling.command_for(given.restart, node)}" for node in nodes))
             return DONE
-        async for one in rolling.restart(admin, nodes, given.restart, wait_s):
+        async for restart in rolling.restart(admin, nodes, given.restart, wait_s):
             if out is None:
                 answer(
-                    f"broker {one.broker}: answered again after {one.away_s:.1f} s, "
-                    f"everything in sync after {one.in_sync_s:.1f} s"
+                    f"broker {restart.broker}: answered again after {restart.away_s:.1f} s, "
+                    f"everything in sync after {restart.in_sync_s:.1f} s"
                 )
             else:
-                out.row(**one._asdict())
+                out.row(**restart._asdict())
     return DONE
 
 

@@ -350,7 +350,7 @@ async def _show_credentials(admin: Admin, entities: list[Entity]) -> None:
         if error.code != ErrorCode.unsupported_version:
             raise
         return
-    for user, credentials in sorted(held.items(), key=lambda one: one[0]):
+    for user, credentials in sorted(held.items(), key=lambda pair: pair[0]):
         answer(config_lines.credential_line(user, credentials))
 
 

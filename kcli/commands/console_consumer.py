@@ -407,7 +407,10 @@ def _formats(given: SimpleNamespace) -> Formatter:
         if name not in OUTPUT_FORMATS:
             refuse(f"'{name}' is not an output format; formats are {', '.join(OUTPUT_FORMATS)}")
         default = TEXT if name == LINES else name
-        encodings = (encoding(one or default) for one in (given.key_encoding, given.value_encoding))
+        encodings = (
+            encoding(encoding_name or default)
+            for encoding_name in (given.key_encoding, given.value_encoding)
+        )
         return DefaultFormatter(properties, *encodings)
     except (UnknownClass, UnknownEncoding, MalformedFormat) as error:
         refuse(str(error))

@@ -173,7 +173,7 @@ def _offsets(document: Any, path: str) -> dict[TopicPartition, Offset]:
     json_file.check_version(document, path)
     if not isinstance(document["partitions"], list):
         raise Refused(f"{path}: The partitions field is not a list")
-    asked = [_entry(path, number, one) for number, one in enumerate(document["partitions"])]
+    asked = [_entry(path, number, entry) for number, entry in enumerate(document["partitions"])]
     times = Counter(partition for partition, _ in asked)
     twice = [str(partition) for partition, count in times.items() if count > 1]
     if twice:

@@ -51,9 +51,9 @@ def groups(given: SimpleNamespace) -> int:
     _check(given)
     if given.output is not None:
         with rows(given, ANY) as out:
-            for one in run(_listed(given), given.timeout, CLUSTER):
-                protocol = one.protocol_type or None
-                out.row(group=one.group, type=one.type, protocol=protocol, state=one.state)
+            for group in run(_listed(given), given.timeout, CLUSTER):
+                protocol = group.protocol_type or None
+                out.row(group=group.group, type=group.type, protocol=protocol, state=group.state)
         return out.status
     try:
         for line in any_lines(run(_listed(given), given.timeout, CLUSTER)):
@@ -68,7 +68,7 @@ async def _listed(given: SimpleNamespace) -> list[GroupListing]:
     from kcli.client.admin import Admin
 
     async with Admin(admin_config(given)) as admin:
-        return [one for one in await admin.groups.listings() if _is_wanted(given, one)]
+        return [group for group in await admin.groups.listings() if _is_wanted(given, group)]
 
 
 def _is_wanted(given: SimpleNamespace, group: GroupListing) -> bool:

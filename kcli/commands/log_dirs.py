@@ -143,10 +143,12 @@ def _words(text: str | None) -> list[str]:
 
 def _kept(directories: list[LogDirDescription], topics: set[str]) -> list[LogDirDescription]:
     return [
-        one._replace(
-            replicas=sorted(r for r in one.replicas if not topics or r.partition.topic in topics)
+        directory._replace(
+            replicas=sorted(
+                r for r in directory.replicas if not topics or r.partition.topic in topics
+            )
         )
-        for one in sorted(directories, key=lambda one: one.path)
+        for directory in sorted(directories, key=lambda directory: directory.path)
     ]
 
 
@@ -165,12 +167,12 @@ def _as_kafka(found: dict[BrokerId, list[LogDirDescription]]) -> dict[str, Any]:
                                 "offsetLag": r.lag,
                                 "isFuture": r.is_future,
                             }
-                            for r in one.replicas
+                            for r in directory.replicas
                         ],
-                        "error": None if one.error is None else exception(one.error),
-                        "logDir": one.path,
+                        "error": None if directory.error is None else exception(directory.error),
+                        "logDir": directory.path,
                     }
-                    for one in directories
+                    for directory in directories
                 ],
             }
             for id, directories in found.items()

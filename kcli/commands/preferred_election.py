@@ -150,7 +150,9 @@ def _leave_note(
 
     from kserver import znodes
 
-    there = _partitions(client, None if wanted is None else {one.topic for one in wanted})
+    there = _partitions(
+        client, None if wanted is None else {partition.topic for partition in wanted}
+    )
     noted = sorted(there if wanted is None else there & set(wanted))
     if given.dry_run:
         would(f"create {znodes.PREFERRED_ELECTION} with {_listed(noted, ',')}")

@@ -462,13 +462,13 @@ async def _list(given: SimpleNamespace, out: Rows | None) -> int:
     if out is None:
         actions.print_reassignments(found)
         return DONE
-    for (topic, number), one in sorted(found.items()):
+    for (topic, number), reassignment in sorted(found.items()):
         out.row(
             topic=topic,
             partition=number,
-            replicas=list(one.replicas),
-            adding=list(one.adding),
-            removing=list(one.removing),
+            replicas=list(reassignment.replicas),
+            adding=list(reassignment.adding),
+            removing=list(reassignment.removing),
         )
     return DONE
 

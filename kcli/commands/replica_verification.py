@@ -242,14 +242,14 @@ class _Verification:
         offsets = self._comparison.offsets
         answers = await asyncio.gather(
             *(
-                self._fetches.of(broker, {one: offsets[one] for one in partitions})
+                self._fetches.of(broker, {p: offsets[p] for p in partitions})
                 for broker, partitions in self._placed.items()
             )
         )
-        fetched: dict[TopicPartition, dict[BrokerId, Replica]] = {one: {} for one in offsets}
+        fetched: dict[TopicPartition, dict[BrokerId, Replica]] = {p: {} for p in offsets}
         for broker, found in zip(self._placed, answers, strict=True):
-            for partition, one in found.items():
-                fetched[partition][broker] = Replica(one.records, one.high_watermark)
+            for partition, replica in found.items():
+                fetched[partition][broker] = Replica(replica.records, replica.high_watermark)
         return fetched
 
 
@@ -276,11 +276,11 @@ class _Fetches:
                 await self._cluster.refresh(())
             return dict.fromkeys(offsets, NOTHING)
         self._last_errors.pop((broker, None), None)
-        for partition, one in found.items():
-            if one.error is None:
+        for partition, response in found.items():
+            if response.error is None:
                 self._last_errors.pop((broker, partition), None)
             else:
-                self._report_error(broker, partition, reason(one.error))
+                self._report_error(broker, partition, reason(response.error))
         return found
 
     async def ask(
@@ -328,12 +328,12 @@ async def _begins(admin: Admin, placed: Placed, spec: int) -> dict[TopicPartitio
     """Return the offset that `spec` stands for in each partition, or its end if there is no such
     record.
     """
-    partitions = sorted({one for of in placed.values() for one in of})
+    partitions = sorted({p for of in placed.values() for p in of})
     found = await admin.list_offsets(dict.fromkeys(partitions, spec))
-    offsets = {one: granted(found[one]).offset for one in partitions}
-    missing = [one for one, offset in offsets.items() if offset < 0]
+    offsets = {p: granted(found[p]).offset for p in partitions}
+    missing = [p for p, offset in offsets.items() if offset < 0]
     ends = await admin.list_offsets(dict.fromkeys(missing, LATEST)) if missing else {}
-    return offsets | {one: granted(ends[one]).offset for one in missing}
+    return offsets | {p: granted(ends[p]).offset for p in missing}
 
 
 def _say(text: str) -> None:
@@ -376,19 +376,19 @@ async def _begun(
     known: dict[TopicPartition, list[Offset]] = defaultdict(list)
     answered: list[tuple[TopicPartition, BrokerId]] = []
     for broker, partitions in placed.items():
-        asked = {one: ends[one] for one in partitions}
+        asked = {p: ends[p] for p in partitions}
         try:
             found = await fetches.ask(broker, asked, 0)
         except (OSError, KafkaError, ProtocolError) as error:
-            refused |= {(one, broker): error for one in partitions}
+            refused |= {(p, broker): error for p in partitions}
             continue
-        for partition, one in found.items():
-            if one.error is not None:
-                refused[partition, broker] = one.error
+        for partition, response in found.items():
+            if response.error is not None:
+                refused[partition, broker] = response.error
                 continue
             answered.append((partition, broker))
-            starts[partition].append(max(one.log_start, 0))
-            known[partition].append(min(one.high_watermark, ends[partition]))
+            starts[partition].append(max(response.log_start, 0))
+            known[partition].append(min(response.high_watermark, ends[partition]))
     sums: Sums = defaultdict(dict)
     for partition, broker in answered:
         start = max(starts[partition])
@@ -404,26 +404,26 @@ async def _read(
 ) -> None:
     """Read a broker's replicas, until each is complete or has failed."""
     while left := {
-        one: of for one, of in sums.items() if not of.is_done and (one, broker) not in refused
+        p: of for p, of in sums.items() if not of.is_done and (p, broker) not in refused
     }:
         try:
-            found = await fetches.ask(broker, {one: of.next_offset for one, of in left.items()}, 0)
+            found = await fetches.ask(broker, {p: of.next_offset for p, of in left.items()}, 0)
         except (OSError, KafkaError, ProtocolError) as error:
-            refused |= {(one, broker): error for one in left}
+            refused |= {(p, broker): error for p in left}
             return
-        for partition, one in found.items():
+        for partition, response in found.items():
             try:
-                if one.error is not None:
-                    raise one.error
-                left[partition].take(one.records)
+                if response.error is not None:
+                    raise response.error
+                left[partition].take(response.records)
             except (KafkaError, ProtocolError) as error:
                 refused[partition, broker] = error
-        if not any(one.records or one.error for one in found.values()):
+        if not any(response.records or response.error for response in found.values()):
             return  # there is nothing between this offset and the end
 
 
 def _print_sums(sums: Sums, refused: Refusals, out: Rows | None) -> int:
-    by_replica = {(p, broker): one for broker, of in sums.items() for p, one in of.items()}
+    by_replica = {(p, broker): total for broker, of in sums.items() for p, total in of.items()}
     first: dict[TopicPartition, tuple[int, str]] = {}
     status = DONE
     for partition, broker in sorted({*by_replica, *refused}):
@@ -436,24 +436,27 @@ def _print_sums(sums: Sums, refused: Refusals, out: Rows | None) -> int:
                 out.refused(subject, error)
             status = FAILED
             continue
-        one = by_replica[partition, broker]
-        differs = first.setdefault(partition, (one.bytes, one.sha256)) != (one.bytes, one.sha256)
+        total = by_replica[partition, broker]
+        differs = first.setdefault(partition, (total.bytes, total.sha256)) != (
+            total.bytes,
+            total.sha256,
+        )
         if differs and status == DONE:
             status = FOUND
         if out is None:
             answer(
-                f"{partition}\treplica: {broker}\toffsets: {one.start} to {one.end}\t"
-                f"bytes: {one.bytes}\tsha256: {one.sha256}" + ("\tdiffers" if differs else "")
+                f"{partition}\treplica: {broker}\toffsets: {total.start} to {total.end}\t"
+                f"bytes: {total.bytes}\tsha256: {total.sha256}" + ("\tdiffers" if differs else "")
             )
         else:
             out.row(
                 topic=partition.topic,
                 partition=partition.partition,
                 replica=broker,
-                start_offset=one.start,
-                end_offset=one.end,
-                bytes=one.bytes,
-                sha256=one.sha256,
+                start_offset=total.start,
+                end_offset=total.end,
+                bytes=total.bytes,
+                sha256=total.sha256,
                 differs=differs,
             )
     return status

@@ -82,8 +82,8 @@ def declared() -> dict[str, tuple[str | None, RowShape]]:
     found: dict[str, tuple[str | None, RowShape]] = {}
     commands = {name: command_named(name) for group in COMMANDS.values() for name in group}
     commands |= {f"spark-submit {name}": job_named(name) for name in JOBS}
-    for name, one in commands.items():
-        for shape in shapes_of(one):
+    for name, subcommand in commands.items():
+        for shape in shapes_of(subcommand):
             assert shape.id not in found, f"two shapes are called {shape.id}"
             found[shape.id] = name, shape
     return found | {ERROR.id: (None, ERROR)}

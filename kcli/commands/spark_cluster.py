@@ -184,16 +184,16 @@ def _status(given: SimpleNamespace, directory: str) -> int:
     with rows_if_asked(given, STATUS) as out:
         if not members:
             raise Refused(f"no cluster runs in {directory}")
-        for one in members:
+        for member in members:
             if out is not None:
-                out.row(**vars(one))
-            elif one.name == "master":
-                answer(f"spark://{one.address} {one.state} pid {one.pid}")
+                out.row(**vars(member))
+            elif member.name == "master":
+                answer(f"spark://{member.address} {member.state} pid {member.pid}")
             else:
-                pid = "ended" if one.pid is None else f"pid {one.pid}"
-                used = f"{one.cores_used} of {one.cores} cores used, {one.memory_mb} MiB"
-                answer(f"{one.name} {one.address} {one.state} {pid}, {used}")
-    whole = members[0].name == "master" and all(one.state == ALIVE for one in members)
+                pid = "ended" if member.pid is None else f"pid {member.pid}"
+                used = f"{member.cores_used} of {member.cores} cores used, {member.memory_mb} MiB"
+                answer(f"{member.name} {member.address} {member.state} {pid}, {used}")
+    whole = members[0].name == "master" and all(member.state == ALIVE for member in members)
     return DONE if whole else FAILED
 
 

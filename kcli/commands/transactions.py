@@ -334,7 +334,7 @@ async def _list(given: SimpleNamespace, admin: Admin) -> list[Row]:
             longer_than_ms=-1 if given.duration_filter is None else given.duration_filter,
             pattern=given.transactional_id_pattern,
         )
-    return [one._asdict() for one in listed]
+    return [listing._asdict() for listing in listed]
 
 
 def _states(text: str) -> list[str]:

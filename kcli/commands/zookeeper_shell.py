@@ -51,7 +51,9 @@ class Shell(Command):
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        with_value = {name for one in self.options() if not one.is_flag for name in one.opts}
+        with_value = {
+            name for option in self.options() if not option.is_flag for name in option.opts
+        }
         hosts: list[str] = []
         own: list[str] = []
         left = list(args)

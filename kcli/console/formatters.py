@@ -172,7 +172,7 @@ def _deserializer(properties: Mapping[str, str], key: str) -> Show | None:
         return _number(name.rpartition(".")[2], *_SIZES[short])
     if short in _TEXTS:
         return _TEXTS[short]
-    known = ", ".join(sorted(f"{one}Deserializer" for one in (*_SIZES, *_TEXTS)))
+    known = ", ".join(sorted(f"{short_name}Deserializer" for short_name in (*_SIZES, *_TEXTS)))
     raise UnknownClass(f"{name} is not a deserializer that k has; it has {known}")
 
 

@@ -111,8 +111,8 @@ class LineReader:
         key = ("key.separator", self._key_separator)
         of_headers = [(delimiter, separator), (delimiter, within), (separator, within)]
         of_null = [(null, key), (null, separator), (null, delimiter), (null, within)]
-        for (first, one), (second, other) in of_headers + of_null:
-            if one == other:
+        for (first, text), (second, other_text) in of_headers + of_null:
+            if text == other_text:
                 raise Unreadable(f"{first} and {second} may not be equal")
 
     @property

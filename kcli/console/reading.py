@@ -172,10 +172,10 @@ class Reading:
             if not error.code.retriable:
                 raise error
         found = [
-            TopicPartition(one.name, partition.partition)
-            for one in cluster.topics.values()
-            if self._is_included(one)
-            for partition in one.partitions
+            TopicPartition(topic.name, partition.partition)
+            for topic in cluster.topics.values()
+            if self._is_included(topic)
+            for partition in topic.partitions
         ]
         number = self._wanted.partition
         if number is None or not found:

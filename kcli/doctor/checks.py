@@ -333,16 +333,16 @@ def transactions(seen: Snapshot) -> Iterator[Finding]:
     """Yield transactions that block readers of read_committed."""
     kept_back = {p for p, end in seen.stable_ends.items() if end < seen.ends.get(p, 0)}
     explained: set[TopicPartition] = set()
-    for one in seen.transactions:
-        explained.update(one.partitions)
-        if one.open_ms > one.timeout_ms + SLOW_TRANSACTION_MS:
+    for transaction in seen.transactions:
+        explained.update(transaction.partitions)
+        if transaction.open_ms > transaction.timeout_ms + SLOW_TRANSACTION_MS:
             yield Finding(
                 ERROR,
-                f"transaction {one.transactional_id}",
-                f"is {one.state} after {one.open_ms / 1000:,.0f} s, with a timeout of "
-                f"{one.timeout_ms / 1000:,.0f} s; readers of read_committed wait in "
-                f"{_named(map(str, one.partitions), 'partition')}",
-                f"k transactions describe --transactional-id {one.transactional_id}; its "
+                f"transaction {transaction.transactional_id}",
+                f"is {transaction.state} after {transaction.open_ms / 1000:,.0f} s, with a timeout "
+                f"of {transaction.timeout_ms / 1000:,.0f} s; readers of read_committed wait in "
+                f"{_named(map(str, transaction.partitions), 'partition')}",
+                f"k transactions describe --transactional-id {transaction.transactional_id}; its "
                 "coordinator cannot reach the leaders of these partitions, or cannot write",
             )
     for key in sorted(kept_back - explained):

@@ -218,7 +218,7 @@ def lags(seen: Snapshot, group: GroupProgress) -> dict[TopicPartition, int]:
 
 async def _ask_for_transactions(admin: Admin, seen: Snapshot) -> None:
     listed = await admin.transactions.listings()
-    unfinished = [one.transactional_id for one in listed if one.state not in ENDED]
+    unfinished = [listing.transactional_id for listing in listed if listing.state not in ENDED]
     seen.transactions = tuple(
         OpenTransaction(
             name,

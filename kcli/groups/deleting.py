@@ -69,7 +69,7 @@ async def delete_offsets(admin: Admin, given: SimpleNamespace, group: str) -> in
         if isinstance(topic, KafkaError):
             outcomes[TopicPartition(name, UNKNOWN_PARTITION)] = topic
         else:
-            partitions |= {TopicPartition(name, one.partition) for one in topic.partitions}
+            partitions |= {TopicPartition(name, p.partition) for p in topic.partitions}
     steps = [f"delete what group {group} committed for {p}" for p in sorted(partitions)]
     if given.dry_run:
         await _check(admin, [group], may_have_members=True)

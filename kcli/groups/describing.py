@@ -42,9 +42,9 @@ async def print_list(
     """
     groups = await listed(admin, states, types)
     if out is not None:
-        for one in groups:
-            protocol = one.protocol_type or None
-            out.row(group=one.group, type=one.type, state=one.state, protocol=protocol)
+        for listing in groups:
+            protocol = listing.protocol_type or None
+            out.row(group=listing.group, type=listing.type, state=listing.state, protocol=protocol)
         return
     columns = {"types": given.type is not None, "states": given.state is not None}
     _print(group_text.list_lines(groups, **columns))

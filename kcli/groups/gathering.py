@@ -74,11 +74,11 @@ async def ends(
     """
     topics = await admin.describe_topics({partition.topic for partition in partitions})
     led = {
-        TopicPartition(name, one.partition)
+        TopicPartition(name, p.partition)
         for name, topic in topics.items()
         if not isinstance(topic, KafkaError)
-        for one in topic.partitions
-        if one.leader is not None
+        for p in topic.partitions
+        if p.leader is not None
     }
     found = await admin.list_offsets({p: -1 for p in partitions if p in led})
     return {
@@ -148,9 +148,9 @@ class Ages:
         unknown.
         """
         behind = {
-            one.partition: one.committed
-            for one in readings
-            if one.committed is not None and one.lag is not None and one.lag > 0
+            reading.partition: reading.committed
+            for reading in readings
+            if reading.committed is not None and reading.lag is not None and reading.lag > 0
         }
         known = {at: self._times[at] for at in behind.items() if at in self._times}
         if missing := dict(at for at in behind.items() if at not in known):
@@ -159,7 +159,7 @@ class Ages:
                 known[partition, missing[partition]] = time_ms
         self._times = known
         now_ms = time.time() * 1000
-        return [_age(one, known, now_ms) for one in readings]
+        return [_age(reading, known, now_ms) for reading in readings]
 
 
 def _age(

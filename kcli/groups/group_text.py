@@ -114,12 +114,14 @@ def any_lines(groups: Sequence[GroupListing]) -> Iterator[str]:
 def offset_lines(group: str, readings: Iterable[GroupPosition], *, verbose: bool) -> Iterator[str]:
     columns = _OFFSETS if verbose else _without(_OFFSETS, "LEADER-EPOCH")
     rows = []
-    for one in readings:
-        epoch = [_cell(one.leader_epoch)] if verbose else []
-        member = one.member
+    for reading in readings:
+        epoch = [_cell(reading.leader_epoch)] if verbose else []
+        member = reading.member
         who = [member.id, member.host, member.client_id] if member else [NOTHING] * 3
-        at = map(_cell, (one.committed, one.end, one.lag))
-        rows.append([group, one.partition.topic, str(one.partition.partition), *epoch, *at, *who])
+        at = map(_cell, (reading.committed, reading.end, reading.lag))
+        rows.append(
+            [group, reading.partition.topic, str(reading.partition.partition), *epoch, *at, *who]
+        )
     return _table(columns, rows)
 
 

@@ -129,7 +129,7 @@ def _line(cells: Sequence[str]) -> str:
 
 def left_behind(looks: Sequence[Look], until_lag: int) -> str:
     """Describe the groups whose lag is still above --until-lag."""
-    return ", ".join(_place(one) for one in looks if not one.has_come_to(until_lag))
+    return ", ".join(_place(look) for look in looks if not look.has_come_to(until_lag))
 
 
 def _place(look: Look) -> str:

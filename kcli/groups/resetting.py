@@ -155,9 +155,9 @@ class Targets:
         """Raises Refused for partitions that do not exist or have no leader."""
         topics = await self._admin.describe_topics({p.topic for p in partitions})
         leaders = {
-            TopicPartition(name, one.partition): one.leader
+            TopicPartition(name, p.partition): p.leader
             for name, topic in topics.items()
-            for one in granted(topic).partitions
+            for p in granted(topic).partitions
         }
         for wrong, why in (
             ([p for p in partitions if p not in leaders], "do not exist"),
@@ -232,9 +232,9 @@ async def partitions_named(admin: Admin, words: Iterable[str]) -> list[TopicPart
     return [
         *named,
         *(
-            TopicPartition(name, one.partition)
+            TopicPartition(name, p.partition)
             for name, topic in topics.items()
-            for one in granted(topic).partitions
+            for p in granted(topic).partitions
         ),
     ]
 

@@ -71,10 +71,10 @@ async def _until(
     while True:
         began = loop.time()
         seen = await watcher.look(await names())
-        last[:] = (one.look for one in seen)
+        last[:] = (group.look for group in seen)
         show(seen)
         sys.stdout.flush()
-        if until_lag is not None and all(one.look.has_come_to(until_lag) for one in seen):
+        if until_lag is not None and all(group.look.has_come_to(until_lag) for group in seen):
             return
         await asyncio.sleep(max(0, began + every_s - loop.time()))
 
@@ -94,12 +94,14 @@ class _Watcher:
                 raise Refused(f"Consumer group '{group.group}' does not exist.")
         found = await readings(self._admin, groups)
         now_s = time.time()
-        starts = await self._starts([one for of_group in found.values() for one in of_group])
+        starts = await self._starts(
+            [reading for of_group in found.values() for reading in of_group]
+        )
         seen = []
         for group in groups:
-            of_group = [lag.begun(one, starts) for one in found[group.group]]
+            of_group = [lag.begun(reading, starts) for reading in found[group.group]]
             ages = await self._ages[group.group].seconds(self._admin, of_group)
-            lags = [lag.left(one) for one in of_group]
+            lags = [lag.left(reading) for reading in of_group]
             in_all = lag.total(lags)
             look = Look(
                 int(now_s * 1000),
@@ -116,9 +118,15 @@ class _Watcher:
 
     async def _starts(self, every: Sequence[GroupPosition]) -> dict[TopicPartition, Offset]:
         """Return the start offsets of partitions in which the groups have something to read."""
-        wanted = {one.partition for one in every if one.end is not None and one.lag != 0}
+        wanted = {
+            reading.partition for reading in every if reading.end is not None and reading.lag != 0
+        }
         found = await self._admin.list_offsets(dict.fromkeys(wanted, EARLIEST))
-        return {p: one.offset for p, one in found.items() if not isinstance(one, KafkaError)}
+        return {
+            p: listed_offset.offset
+            for p, listed_offset in found.items()
+            if not isinstance(listed_offset, KafkaError)
+        }
 
 
 def _nothing(seen: Sequence[SeenLag]) -> None:
@@ -127,8 +135,8 @@ def _nothing(seen: Sequence[SeenLag]) -> None:
 
 def _as_rows(out: Rows) -> Show:
     def show(seen: Sequence[SeenLag]) -> None:
-        for one in seen:
-            out.row(**one.look._asdict())
+        for group in seen:
+            out.row(**group.look._asdict())
 
     return show
 
@@ -137,8 +145,8 @@ def _as_lines() -> Show:
     answer(lag.heading())
 
     def show(seen: Sequence[SeenLag]) -> None:
-        for one in seen:
-            answer(lag.line(one.look))
+        for group in seen:
+            answer(lag.line(group.look))
 
     return show
 

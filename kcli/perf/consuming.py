@@ -163,10 +163,10 @@ class Consuming:
             if not error.code.retriable:
                 raise error
         return [
-            TopicPartition(one.name, partition.partition)
-            for one in cluster.topics.values()
-            if self._is_included(one)
-            for partition in one.partitions
+            TopicPartition(topic.name, partition.partition)
+            for topic in cluster.topics.values()
+            if self._is_included(topic)
+            for partition in topic.partitions
         ]
 
     def _is_included(self, topic: TopicMetadata) -> bool:

@@ -102,11 +102,11 @@ def findings(
     `of` is the origin of the baseline in messages.
     """
     found = []
-    for one in criteria:
-        if one.is_relative and one.metric not in baseline:
+    for criterion in criteria:
+        if criterion.is_relative and criterion.metric not in baseline:
             continue
-        before = baseline.get(one.metric, math.nan)
-        why = one.finding(now.get(one.metric, math.nan), before, of)
+        before = baseline.get(criterion.metric, math.nan)
+        why = criterion.finding(now.get(criterion.metric, math.nan), before, of)
         if why is not None:
             found.append(why)
     return found

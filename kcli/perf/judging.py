@@ -113,7 +113,7 @@ class RunEvaluation:
             complain(f"{_command()}: {path}: {others} lines are not runs, and are ignored")
         self._baseline, count = history.baseline(runs, self._run, last)
         self._of = f"the median of {count} runs in {path}" if count > 1 else f"1 run in {path}"
-        if count or not any(one.is_relative for one in self._criteria):
+        if count or not any(criterion.is_relative for criterion in self._criteria):
             return
         alike = any(run.is_like(self._run) for run in runs)
         why = f"{path} has no run like this one" + (" that met no criterion" if alike else "")
@@ -199,7 +199,7 @@ def _criteria(given: SimpleNamespace, metrics: Sequence[str]) -> list[Criterion]
             found += criteria.parse(text, metrics)
         except ValueError as error:
             refuse(f"--fail-if: {error}")
-    relative = next((one.text for one in found if one.is_relative), None)
+    relative = next((criterion.text for criterion in found if criterion.is_relative), None)
     if relative and given.baseline is None:
         refuse(f"--fail-if {relative} compares with earlier runs: name their file with --baseline")
     if given.baseline is not None and not relative:

@@ -106,7 +106,7 @@ class RoundTrips:
     async def _seek_to_end(self, consumer: Consumer) -> None:
         """Seek to the end of all partitions, and determine the positions."""
         found = await consumer.partitions_for(self._trip.topic)
-        partitions = [TopicPartition(self._trip.topic, one.partition) for one in found]
+        partitions = [TopicPartition(self._trip.topic, p.partition) for p in found]
         consumer.assign(partitions)
         await consumer.seek_to_end()
         for partition in partitions:

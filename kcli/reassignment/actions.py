@@ -185,8 +185,8 @@ def print_reassignments(reassignments: Mapping[TopicPartition, Reassignment]) ->
         answer("No partition reassignments found.")
         return
     answer("Current partition reassignments:")
-    for partition, one in sorted(reassignments.items()):
-        answer(reassignment_line(partition, one))
+    for partition, reassignment in sorted(reassignments.items()):
+        answer(reassignment_line(partition, reassignment))
 
 
 async def clear_throttles(admin: Admin, plan: ReassignmentPlan, *, quietly: bool = False) -> None:

@@ -59,12 +59,12 @@ class Journal:
             batches = [
                 [
                     PlannedMove(
-                        TopicPartition(one["topic"], one["partition"]),
-                        tuple(one["from"]),
-                        tuple(one["to"]),
-                        one["bytes"],
+                        TopicPartition(move["topic"], move["partition"]),
+                        tuple(move["from"]),
+                        tuple(move["to"]),
+                        move["bytes"],
                     )
-                    for one in batch
+                    for move in batch
                 ]
                 for batch in found["batches"]
             ]

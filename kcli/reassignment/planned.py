@@ -138,25 +138,25 @@ def _show(before: Placement, after: Placement, out: Rows | None) -> None:
     racks = before.racks
     lines = [("BROKER", "RACK", "LEADERS", "REPLICAS", "BYTES")]
     for broker in sorted(was.keys() | will.keys()):
-        one, other = was[broker], will.get(broker, planner.NOTHING)
+        load, load_after = was[broker], will.get(broker, planner.NOTHING)
         if out is not None:
             out.row(
                 broker=broker,
                 rack=racks.get(broker),
-                leaders=one.leaders,
-                leaders_after=other.leaders,
-                replicas=one.replicas,
-                replicas_after=other.replicas,
-                bytes=one.bytes,
-                bytes_after=other.bytes,
+                leaders=load.leaders,
+                leaders_after=load_after.leaders,
+                replicas=load.replicas,
+                replicas_after=load_after.replicas,
+                bytes=load.bytes,
+                bytes_after=load_after.bytes,
             )
         lines.append(
             (
                 str(broker),
                 racks.get(broker) or "-",
-                f"{one.leaders} -> {other.leaders}",
-                f"{one.replicas} -> {other.replicas}",
-                f"{decimal(one.bytes)} -> {decimal(other.bytes)}",
+                f"{load.leaders} -> {load_after.leaders}",
+                f"{load.replicas} -> {load_after.replicas}",
+                f"{decimal(load.bytes)} -> {decimal(load_after.bytes)}",
             )
         )
     if out is None:

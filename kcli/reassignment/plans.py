@@ -62,7 +62,7 @@ def plan_of(document: Any, path: str) -> ReassignmentPlan:
             case {"topic": str(topic), "partition": int(index), "replicas": list(replicas)} if (
                 not isinstance(index, bool)
                 and 0 <= index <= INT_MAX
-                and all(_is_broker(one) for one in replicas)
+                and all(_is_broker(replica) for replica in replicas)
             ):
                 pass
             case _:

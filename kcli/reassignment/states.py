@@ -117,10 +117,10 @@ def places(
     }
 
 
-def reassignment_line(partition: TopicPartition, one: Reassignment) -> str:
-    adding = f" adding: {joined(one.adding)}." if one.adding else ""
-    removing = f" removing: {joined(one.removing)}." if one.removing else ""
-    return f"{partition}: replicas: {joined(one.replicas)}.{adding}{removing}"
+def reassignment_line(partition: TopicPartition, reassignment: Reassignment) -> str:
+    adding = f" adding: {joined(reassignment.adding)}." if reassignment.adding else ""
+    removing = f" removing: {joined(reassignment.removing)}." if reassignment.removing else ""
+    return f"{partition}: replicas: {joined(reassignment.replicas)}.{adding}{removing}"
 
 
 def joined(items: Iterable[object]) -> str:

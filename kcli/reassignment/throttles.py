@@ -44,8 +44,8 @@ def moves(
     ones.
     """
     found = {
-        partition: PartitionMove(_origin(one), frozenset(one.adding))
-        for partition, one in reassignments.items()
+        partition: PartitionMove(_origin(reassignment), frozenset(reassignment.adding))
+        for partition, reassignment in reassignments.items()
     }
     for partition, replicas in wanted.items():
         moving = found.get(partition)

@@ -92,7 +92,7 @@ def formatted(*shapes: RowShape) -> Callable[[Decorated], Decorated]:
 
 def shapes_of(command: Command) -> Sequence[RowShape]:
     """Return the shapes of a command's -o, or none."""
-    return next((one.shapes for one in command.options() if isinstance(one, Output)), ())
+    return next((option.shapes for option in command.options() if isinstance(option, Output)), ())
 
 
 def rows(given: SimpleNamespace, shape: RowShape) -> Rows:

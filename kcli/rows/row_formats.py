@@ -252,7 +252,7 @@ def cell(value: Any) -> str:
     if isinstance(value, str):
         return _numbered(visible(value).translate(_CELL))
     if isinstance(value, Mapping):
-        return ",".join(f"{cell(key)}={cell(one)}" for key, one in value.items())
+        return ",".join(f"{cell(key)}={cell(item)}" for key, item in value.items())
     if isinstance(value, Sequence):
         return ",".join(map(cell, value))
     finite = _finite(value)
@@ -268,9 +268,9 @@ def _finite(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {key: _finite(one) for key, one in value.items()}
+        return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
+        return [_finite(item) for item in value]
     return value
 
 

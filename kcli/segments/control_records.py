@@ -58,7 +58,7 @@ def _plain(value: Any) -> Any:
         fields = ((f.name, getattr(value, f.name)) for f in dataclasses.fields(value))
         return {_camel(name): _plain(content) for name, content in fields}
     if isinstance(value, tuple):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     if isinstance(value, uuid.UUID):
         return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")
     if value is None or isinstance(value, bool | int | float | str):

@@ -98,10 +98,11 @@ class OldBatch:
         shift = self.last_offset - inner[-1].last_offset if inner and self.magic == 1 else 0
         append_time = self.timestamp_type is TimestampType.log_append_time
         return [
-            one._record(
-                one.last_offset + shift, self.max_timestamp if append_time else one.max_timestamp
+            message._record(
+                message.last_offset + shift,
+                self.max_timestamp if append_time else message.max_timestamp,
             )
-            for one in inner
+            for message in inner
         ]
 
     def _record(self, offset: int, timestamp: int) -> OldRecord:

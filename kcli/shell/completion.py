@@ -113,7 +113,7 @@ def _of_submission(
     from kcli.spark.jobs import JOBS, job_named
     from kcli.spark.submitting import FLAGS, Submission, own_first
 
-    _, words = own_first(before, {name for one in command.options() for name in one.opts})
+    _, words = own_first(before, {name for option in command.options() for name in option.opts})
     submission = Submission.of(words, JOBS)
     if submission.job is not None:
         return _Line(job_named(submission.job), submission.words, names_of).complete(word)

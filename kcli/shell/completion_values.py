@@ -134,7 +134,7 @@ def added_settings(asked: CompletionQuery) -> Iterable[Candidate]:
         found = topic_settings(last)
     else:
         found = dynamic_settings(last)
-    return (Candidate(before + one.value, one.note) for one in found)
+    return (Candidate(before + candidate.value, candidate.note) for candidate in found)
 
 
 def deleted_settings(asked: CompletionQuery) -> Iterable[Candidate]:
@@ -142,7 +142,7 @@ def deleted_settings(asked: CompletionQuery) -> Iterable[Candidate]:
     before, last = _last(asked)
     keys: Iterable[str] = asked.names.topic_keys()
     if not _is_of_topics(asked):
-        settings = (one.value.rstrip("=") for one in dynamic_settings(last))
+        settings = (candidate.value.rstrip("=") for candidate in dynamic_settings(last))
         keys = _quotas(asked) or settings
     return (Candidate(before + key) for key in keys)
 
@@ -166,7 +166,7 @@ def dynamic_settings(asked: CompletionQuery) -> Iterable[Candidate]:
     from kserver.config.setting import Dynamic, settings_of
 
     known = settings_of(BrokerConfig).values()
-    names = [one.name for one in known if changes_at(one) is not Dynamic.READ_ONLY]
+    names = [config.name for config in known if changes_at(config) is not Dynamic.READ_ONLY]
     return _settings(asked.text, BrokerConfig, names)
 
 

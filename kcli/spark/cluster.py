@@ -48,10 +48,10 @@ def start(
     script, added = installation.script("spark-class")
     os.makedirs(directory, exist_ok=True)
     with _alone(directory):
-        if (one := next(processes(directory), None)) is not None:
+        if (process := next(processes(directory), None)) is not None:
             raise Refused(
-                f"a cluster is already running in {directory} (process {one.pid}); stop it with k "
-                "spark-cluster stop, or start another one with another --dir"
+                f"a cluster is already running in {directory} (process {process.pid}); stop it "
+                "with k spark-cluster stop, or start another one with another --dir"
             )
         ports = _checked(host, port, "--port"), _checked(host, ui_port, "--ui-port")
         plan = ClusterPlan(directory, host, *ports, _free_ports(host, workers), cores, memory)

@@ -128,7 +128,7 @@ def headers_of(column: pa.ListArray) -> pa.BinaryArray:
     counts = pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
     flat = column.flatten()
     names, values = (flat.field(name).cast(pa.binary()) for name in ("key", "value"))
-    one = pc.binary_join_element_wise(
+    encoded_header = pc.binary_join_element_wise(
         _packed([_varints(_lengths(names))]),
         names,
         _packed([_varints(_lengths(values, null=-1))]),
@@ -136,7 +136,7 @@ def headers_of(column: pa.ListArray) -> pa.BinaryArray:
         b"",
     )
     ends = np.append(0, np.cumsum(counts)).astype(np.int32)
-    of_rows = pc.binary_join(pa.ListArray.from_arrays(pa.array(ends), one), b"")
+    of_rows = pc.binary_join(pa.ListArray.from_arrays(pa.array(ends), encoded_header), b"")
     return pc.binary_join_element_wise(_packed([_varints(counts)]), of_rows, b"")
 
 

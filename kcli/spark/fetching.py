@@ -86,8 +86,8 @@ class Fetch:
         max_bytes = config.max_partition_fetch_bytes if given else FETCH_BYTES
         self._cluster = Cluster(config, max_answer_bytes=max_bytes + _LARGEST_BATCH_BYTES)
         self._left = deque(
-            RangeFetch(self._cluster, config, one, max_bytes, fails=options.fail_on_data_loss)
-            for one in wanted
+            RangeFetch(self._cluster, config, part, max_bytes, fails=options.fail_on_data_loss)
+            for part in wanted
         )
         self._ahead: asyncio.Task[Fetched | None] | None = None
         self.check_crcs = config.check_crcs
@@ -223,7 +223,7 @@ class RangeFetch:
             ApiKey.FETCH, FETCH_BY_TOPIC_ID - 1 if topic_id is None else ANY_VERSION
         )
         new = versions.request(ApiKey.FETCH, version)
-        one = new.topics.partitions(
+        partition = new.topics.partitions(
             partition=number,
             current_leader_epoch=leader_epoch,
             fetch_offset=self._position,
@@ -238,7 +238,7 @@ class RangeFetch:
                 isolation_level=self._isolation,
                 session_id=_NO_SESSION,
                 session_epoch=FINAL_EPOCH,
-                topics=[new.topics(topic=name, topic_id=topic_id, partitions=[one])],
+                topics=[new.topics(topic=name, topic_id=topic_id, partitions=[partition])],
                 forgotten_topics_data=[],
                 rack_id="",
             )

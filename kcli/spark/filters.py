@@ -84,17 +84,17 @@ class Bounds:
 def bounds_of(filters: Iterable[Filter]) -> tuple[Bounds, list[Filter]]:
     """Return the bounds of filters that all have to hold, and the filters left to Spark."""
     bounds, left = Bounds(), []
-    for one in filters:
-        bounds, is_answered = _with(bounds, one)
+    for source_filter in filters:
+        bounds, is_answered = _with(bounds, source_filter)
         if not is_answered:
-            left.append(one)
+            left.append(source_filter)
     return bounds, left
 
 
-def _with(bounds: Bounds, one: Filter) -> tuple[Bounds, bool]:
+def _with(bounds: Bounds, source_filter: Filter) -> tuple[Bounds, bool]:
     """Return the bounds narrowed by one filter, and whether they answer it fully."""
-    negated = isinstance(one, Not)
-    plain = one.child if isinstance(one, Not) else one
+    negated = isinstance(source_filter, Not)
+    plain = source_filter.child if isinstance(source_filter, Not) else source_filter
     column, *nested = getattr(plain, "attribute", ("",))
     if nested or column not in _TYPES:
         return bounds, False
@@ -104,7 +104,7 @@ def _with(bounds: Bounds, one: Filter) -> tuple[Bounds, bool]:
     if not _is_understood(plain, _TYPES[column]):
         return bounds, False
     if column in ("topic", "partition"):
-        return replace(bounds, conditions=(*bounds.conditions, one)), True
+        return replace(bounds, conditions=(*bounds.conditions, source_filter)), True
     if negated:
         return bounds, False
     if column == "timestamp":

@@ -98,7 +98,7 @@ def line(totals: Mapping[str, Totals], *, stopping: bool) -> str:
     """Return `landed: batch 12, 1,234,567 rows, 98,000/s, 45,000 behind, 2.3 s a batch`, for
     each.
     """
-    parts = [f"{name}: {_of(one)}" for name, one in totals.items()]
+    parts = [f"{name}: {_of(total)}" for name, total in totals.items()]
     return ("stopping after this batch; " if stopping else "") + "; ".join(parts)
 
 

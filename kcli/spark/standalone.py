@@ -148,7 +148,9 @@ def members(
             worker = known.pop(process.address, {"state": "STARTING"})
             found.append(_worker(process.name, process.pid, process.address, worker))
     found += [_worker("worker", None, address, worker) for address, worker in known.items()]
-    return sorted(found, key=lambda one: (one.pid is None, one.name != "master", one.name))
+    return sorted(
+        found, key=lambda member: (member.pid is None, member.name != "master", member.name)
+    )
 
 
 def _worker(name: str, pid: int | None, address: str, worker: Mapping[str, Any]) -> ClusterProcess:

@@ -260,7 +260,7 @@ def main(descriptor: int) -> None:
             servers[pid] = kind
             control.send(str(pid).encode())
     for kind in serve:  # brokers stop before their ZooKeeper
-        stopped = [pid for pid, one in servers.items() if one == kind]
+        stopped = [pid for pid, other_kind in servers.items() if other_kind == kind]
         for pid in stopped:
             os.kill(pid, signal.SIGTERM)
         for pid in stopped:

@@ -225,7 +225,11 @@ async def _ends(
 ) -> dict[TopicPartition, Offset]:
     """Return end offsets, without partitions that the broker does not lead."""
     found = await offsets.list_at(cluster, broker, dict.fromkeys(led, LATEST))
-    return {p: one.offset for p, one in found.items() if not isinstance(one, KafkaError)}
+    return {
+        p: listed_offset.offset
+        for p, listed_offset in found.items()
+        if not isinstance(listed_offset, KafkaError)
+    }
 
 
 async def _sizes(cluster: Cluster, broker: BrokerId, wanted: Wanted) -> dict[TopicPartition, int]:
@@ -243,14 +247,14 @@ async def _sizes(cluster: Cluster, broker: BrokerId, wanted: Wanted) -> dict[Top
 
 async def _groups(cluster: Cluster, broker: BrokerId, wanted: Wanted) -> dict[str, SeenGroup]:
     listed = {
-        one.group: one
-        for one in await groups.listings_at(cluster, broker)
-        if one.protocol_type in OF_CONSUMERS and wanted.group(one.group)
+        listing.group: listing
+        for listing in await groups.listings_at(cluster, broker)
+        if listing.protocol_type in OF_CONSUMERS and wanted.group(listing.group)
     }
     committed = await groups.offsets_at(cluster, broker, listed) if listed else {}
     seen = {
-        name: SeenGroup(one.state, _committed(committed.get(name), wanted))
-        for name, one in listed.items()
+        name: SeenGroup(listing.state, _committed(committed.get(name), wanted))
+        for name, listing in listed.items()
     }
     return {n: group for n, group in seen.items() if group.committed or not wanted.readers_only}
 
@@ -262,7 +266,7 @@ def _committed(
     if offsets is None or isinstance(offsets, KafkaError):
         return None
     return {
-        partition: one.offset
-        for partition, one in offsets.items()
-        if not isinstance(one, KafkaError) and wanted.topic(partition.topic)
+        partition: offset.offset
+        for partition, offset in offsets.items()
+        if not isinstance(offset, KafkaError) and wanted.topic(partition.topic)
     }

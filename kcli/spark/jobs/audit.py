@@ -157,16 +157,16 @@ def audit(given: SimpleNamespace) -> int:
     """
     with shared.session(shows_stages=True) as spark:
         found = audited(spark, _audit(given))
-    shown = [one for one in found if given.all or one.differs]
+    shown = [row for row in found if given.all or row.differs]
     # Print nothing without a difference, so that cron sends no mail.
     if shown or given.output is not None:
         given.output = given.output or Format("table")
         with rows(given, SHAPE) as out:
-            for one in shown:
-                out.row(**vars(one))
+            for row in shown:
+                out.row(**vars(row))
     if given.report_topic is not None:
         _report(given, shown)
-    return FOUND if given.fail_on_gap and any(one.differs for one in found) else DONE
+    return FOUND if given.fail_on_gap and any(row.differs for row in found) else DONE
 
 
 def check(given: SimpleNamespace) -> None:
@@ -199,11 +199,11 @@ def _report(given: SimpleNamespace, found: Iterable[Finding]) -> None:
     """Send a record for each finding, with its topic as the key."""
     with Blocking(Producer, of_producer(client_properties(given))) as producer:
         sent = [
-            producer.send(given.report_topic, _json(one), key=one.topic.encode()) for one in found
+            producer.send(given.report_topic, _json(row), key=row.topic.encode()) for row in found
         ]
         producer.flush()
-        for one in sent:
-            one.result()
+        for delivery in sent:
+            delivery.result()
 
 
 def _json(finding: Finding) -> bytes:

@@ -126,7 +126,7 @@ def _placed(spark: SparkSession, audit: Audit, earliest: Offsets, ranges: Ranges
         ends, "topic string, partition int, earliest bigint, start bigint, end bigint"
     )
     rows = reduce(
-        lambda one, other: one.unionAll(other),
+        lambda first, second: first.unionAll(second),
         [landed(spark, path, audit.format, RECORD, gaps=True) for path in audit.paths],
     )
     if audit.dlq is not None:

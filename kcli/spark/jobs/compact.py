@@ -303,14 +303,16 @@ def _compact_table(given: SimpleNamespace) -> str:
     selects = selection(given.partitions)
     before_ms = _now_ms() - int((given.older_than or 0) * 1000)
     chosen = [
-        one for one in _partitions(table) if selects(one) and _newest_ms(table, one) <= before_ms
+        partition
+        for partition in _partitions(table)
+        if selects(partition) and _newest_ms(table, partition) <= before_ms
     ]
     removed = added = directories = 0
-    for one in chosen:
+    for partition in chosen:
         if given.dry_run:
-            would(f"compact {_named(one) or given.path}")
+            would(f"compact {_named(partition) or given.path}")
             continue
-        gone, new = _compact_partition(table, one, given)
+        gone, new = _compact_partition(table, partition, given)
         removed, added, directories = removed + gone, added + new, directories + bool(gone)
     if is_given(given, "vacuum_after") and not given.dry_run:
         table.vacuum(
@@ -321,18 +323,22 @@ def _compact_table(given: SimpleNamespace) -> str:
     return "nothing was changed" if given.dry_run else _summary_text(removed, added, directories)
 
 
-def _compact_partition(table: Any, one: dict[str, str], given: SimpleNamespace) -> tuple[int, int]:
+def _compact_partition(
+    table: Any, partition: dict[str, str], given: SimpleNamespace
+) -> tuple[int, int]:
     """Compact one partition; return the numbers of removed and added files."""
     table.update_incremental()
-    version, rows = table.version(), _rows(table, one)
+    version, rows = table.version(), _rows(table, partition)
     metrics = table.optimize.compact(
-        partition_filters=[(name, "=", value) for name, value in one.items()] or None,
+        partition_filters=[(name, "=", value) for name, value in partition.items()] or None,
         target_size=(given.target_mb or TARGET_MB) * MB,
     )
     # If others have committed meanwhile, the counts cannot be compared.
-    if table.version() == version + 1 and _rows(table, one) != rows:
+    if table.version() == version + 1 and _rows(table, partition) != rows:
         table.restore(version)
-        raise Refused(f"{_named(one) or given.path}: rows were lost; the table was left unchanged")
+        raise Refused(
+            f"{_named(partition) or given.path}: rows were lost; the table was left unchanged"
+        )
     return metrics["numFilesRemoved"], metrics["numFilesAdded"]
 
 
@@ -340,27 +346,27 @@ def _partitions(table: Any) -> list[dict[str, str]]:
     if not table.metadata().partition_columns:
         return [{}]
     # deltalake has no filter for null: such partitions stay as they are.
-    named = [{**one} for one in table.partitions() if None not in one.values()]
+    named = [{**partition} for partition in table.partitions() if None not in partition.values()]
     return sorted(named, key=_named)
 
 
-def _actions(table: Any, one: dict[str, str]) -> list[dict[str, Any]]:
+def _actions(table: Any, partition: dict[str, str]) -> list[dict[str, Any]]:
     import pyarrow as pa
 
     rows = pa.table(table.get_add_actions(flatten=True)).to_pylist()
-    return [r for r in rows if all(r[f"partition.{name}"] == v for name, v in one.items())]
+    return [r for r in rows if all(r[f"partition.{name}"] == v for name, v in partition.items())]
 
 
-def _newest_ms(table: Any, one: dict[str, str]) -> int:
-    return max((row["modification_time"] for row in _actions(table, one)), default=0)
+def _newest_ms(table: Any, partition: dict[str, str]) -> int:
+    return max((row["modification_time"] for row in _actions(table, partition)), default=0)
 
 
-def _rows(table: Any, one: dict[str, str]) -> int:
-    return sum(row["num_records"] for row in _actions(table, one))
+def _rows(table: Any, partition: dict[str, str]) -> int:
+    return sum(row["num_records"] for row in _actions(table, partition))
 
 
-def _named(one: dict[str, str]) -> str:
-    return "/".join(f"{name}={value}" for name, value in one.items())
+def _named(partition: dict[str, str]) -> str:
+    return "/".join(f"{name}={value}" for name, value in partition.items())
 
 
 def _now_ms() -> int:

@@ -171,8 +171,8 @@ def land(given: SimpleNamespace) -> int:
     summary = shared.Summary(quiet=given.quiet)
     with shared.session(SETTINGS) as spark:
         status, totals = landed(spark, given)
-    done = [_done(name, one, given) for name, one in totals.items()]
-    batches = sum(one.batches for one in totals.values())
+    done = [_done(name, total, given) for name, total in totals.items()]
+    batches = sum(total.batches for total in totals.values())
     summary.report(f"{', '.join(done)}, {batches:,} {'batch' if batches == 1 else 'batches'}")
     return status
 
@@ -219,7 +219,7 @@ def _check_late(given: SimpleNamespace) -> None:
         refuse(
             "--late-path requires --partition-by: a row is late if it comes after its hour or day"
         )
-    late, path = (f"{one.rstrip('/')}/" for one in (given.late_path, given.path))
+    late, path = (f"{directory.rstrip('/')}/" for directory in (given.late_path, given.path))
     if late.startswith(path) or path.startswith(late):
         refuse(
             "--late-path and --path are the same directory, or one is inside the other; give"

@@ -89,7 +89,7 @@ def removed(store: Store, checkpoint: Store) -> int:
     log = {entry.name for entry in store.entries(sink_log.DIRECTORY)}
     names = sink_log.read_by(log)
     texts = [store.read(f"{sink_log.DIRECTORY}/{name}") for name in names]
-    listed = [one.path for text in texts for one in sink_log.parse(text)]
+    listed = [listed_file.path for text in texts for listed_file in sink_log.parse(text)]
     found = sink_log.leftovers(files, listed) if names else []
     for path in found:
         store.delete(path.removeprefix(f"{store.root}/"))

@@ -84,8 +84,8 @@ class Finding:
 def added(counts: Iterable[tuple[Window, Counts]]) -> dict[Window, Counts]:
     """Add up the counts of each window."""
     found: dict[Window, Counts] = {}
-    for window, one in counts:
-        found.setdefault(window, Counts()).__iadd__(one)
+    for window, part in counts:
+        found.setdefault(window, Counts()).__iadd__(part)
     return found
 
 
@@ -93,19 +93,19 @@ def findings(counts: dict[Window, Counts], window_ms: int, overdue_ms: int) -> I
     """Return results by topic and time. Waiting records of a window that had ended at `overdue_ms`
     are missing.
     """
-    for window, one in sorted(counts.items()):
+    for window, count in sorted(counts.items()):
         is_overdue = (window.number + 1) * window_ms <= overdue_ms
-        difference = one.due - (one.distinct - one.compacted - one.others)
+        difference = count.due - (count.distinct - count.compacted - count.others)
         yield Finding(
             topic=window.topic,
             window=shown(window.number, window_ms),
-            broker=one.due + one.after,
-            landed=one.rows + one.before_rows,
-            missing=max(difference, 0) + (one.after if is_overdue else 0),
-            duplicates=one.rows - one.distinct + one.before_rows - one.before,
-            extra=max(-difference, 0) + one.others,
-            aged_out=one.before + one.compacted,
-            waiting=0 if is_overdue else one.after,
+            broker=count.due + count.after,
+            landed=count.rows + count.before_rows,
+            missing=max(difference, 0) + (count.after if is_overdue else 0),
+            duplicates=count.rows - count.distinct + count.before_rows - count.before,
+            extra=max(-difference, 0) + count.others,
+            aged_out=count.before + count.compacted,
+            waiting=0 if is_overdue else count.after,
         )
 
 

@@ -138,8 +138,8 @@ def redrive(given: SimpleNamespace) -> int:
     if found or given.output is not None:
         given.output = given.output or Format("table")
         with rows(given, SHAPE) as out:
-            for one in found:
-                out.row(**vars(one))
+            for outcome in found:
+                out.row(**vars(outcome))
     summary.report(f"letters sent back: {sent:,}")
     return DONE
 

@@ -87,7 +87,7 @@ def redriven(
     letters = _letters(spark, redrive).persist()
     try:
         found = _outcomes(letters)
-        if not sends or not any(one.sent for one in found):
+        if not sends or not any(outcome.sent for outcome in found):
             return found, 0
         return found, _send(spark, letters.where("state = 'sent'").drop("state"), redrive)
     finally:

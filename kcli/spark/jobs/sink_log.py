@@ -78,7 +78,7 @@ def may_be_compacting(names: Iterable[str], interval: int = INTERVAL) -> bool:
 def replaced(text: str, old: Iterable[str], new: Sequence[Mapping[str, object]]) -> str:
     """Return the list with `new` in place of the entries with these paths."""
     gone = set(old)
-    kept = [one.entry for one in parse(text) if one.path not in gone]
+    kept = [line.entry for line in parse(text) if line.path not in gone]
     lines = [json.dumps(entry, separators=(",", ":")) for entry in (*kept, *new)]
     return "\n".join([VERSION, *lines])
 

@@ -99,9 +99,9 @@ class LocalStore:
         except (FileNotFoundError, NotADirectoryError):
             return []
         entries = []
-        for one in names:
+        for name in names:
             with contextlib.suppress(FileNotFoundError):  # it was removed meanwhile
-                entries.append(self._entry(directory, one))
+                entries.append(self._entry(directory, name))
         return entries
 
     def _entry(self, directory: str, found: os.DirEntry[str]) -> StoreEntry:

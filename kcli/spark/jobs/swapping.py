@@ -43,7 +43,7 @@ def candidates(store: Store, name: re.Pattern[str]) -> list[StoreEntry]:
     newest = sink_log.newest_compact(names)
     if newest is None:
         return []
-    listed = {one.path for one in _parsed(store, f"{newest}{sink_log.COMPACT}")}
+    listed = {entry.path for entry in _parsed(store, f"{newest}{sink_log.COMPACT}")}
     return [file for file in files if f"{store.root}/{file.path}" in listed]
 
 
@@ -119,7 +119,7 @@ def _list(store: Store, journal: Journal, now_ms: int, interval: int) -> bool:
     old = {f"{store.root}/{path}" for path in journal.old}
     holders = []
     for name in sink_log.read_by(names):
-        listed = {one.path for one in _parsed(store, name)} & old
+        listed = {entry.path for entry in _parsed(store, name)} & old
         if listed:
             holders.append((name, listed))
     if holders:
@@ -130,7 +130,7 @@ def _list(store: Store, journal: Journal, now_ms: int, interval: int) -> bool:
                 " but not all of them in one list"
             )
         before = store.read(f"{sink_log.DIRECTORY}/{name}")
-        like = next(one.entry for one in sink_log.parse(before) if one.path in old)
+        like = next(entry.entry for entry in sink_log.parse(before) if entry.path in old)
         new = [_entry(store, path, like) for _, path in journal.new]
         store.write(f"{sink_log.DIRECTORY}/{name}", sink_log.replaced(before, old, new))
         decide(store, journal)  # rewritten for its modification time

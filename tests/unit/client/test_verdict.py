@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kcli.client.partition_queue import PartitionQueue, ProducerBatch, Rules
-from kcli.client.verdict import Verdict, judge
+from kcli.client.verdict import Verdict, verdict_of
 from kserver.errors import ErrorCode
 from kserver.model import TopicPartition
 
@@ -32,20 +32,20 @@ def batch(records: int = 1, *, sequence: int = 0, attempts: int = 0) -> Producer
     ],
 )
 def test_what_becomes_of_a_batch_of_one_record(code, verdict):
-    assert judge(code, batch(), retries=5) is verdict
+    assert verdict_of(code, batch(), retries=5) is verdict
 
 
 def test_a_batch_that_is_too_large_is_split_while_it_can_be():
-    assert judge(ErrorCode.message_too_large, batch(2), retries=0) is Verdict.SPLIT
-    assert judge(ErrorCode.message_too_large, batch(1), retries=9) is Verdict.FAILED
+    assert verdict_of(ErrorCode.message_too_large, batch(2), retries=0) is Verdict.SPLIT
+    assert verdict_of(ErrorCode.message_too_large, batch(1), retries=9) is Verdict.FAILED
 
 
 def test_without_a_sequence_there_is_no_order_to_lose():
     for code in (ErrorCode.out_of_order_sequence_number, ErrorCode.unknown_producer_id):
-        assert judge(code, batch(sequence=-1), retries=9) is Verdict.FAILED
+        assert verdict_of(code, batch(sequence=-1), retries=9) is Verdict.FAILED
 
 
 @pytest.mark.parametrize("code", [c for c in ErrorCode if c.retriable])
 def test_after_the_last_retry_every_error_is_final(code):
-    assert judge(code, batch(attempts=2), retries=3) is not Verdict.FAILED
-    assert judge(code, batch(attempts=3), retries=3) is Verdict.FAILED
+    assert verdict_of(code, batch(attempts=2), retries=3) is not Verdict.FAILED
+    assert verdict_of(code, batch(attempts=3), retries=3) is Verdict.FAILED
