@@ -250,8 +250,8 @@ def command_named(name: str) -> Command:
     return found
 
 
-def _print_version(ctx: click.Context, param: click.Parameter, given: bool) -> None:
-    if given:
+def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
         click.echo(__version__)
         ctx.exit()
 
@@ -328,9 +328,9 @@ def _next(option: click.Option, name: str, left: deque[str], ctx: click.Context)
     return left.popleft()
 
 
-def _value(param: click.Parameter, ctx: click.Context, given: Any) -> Any:
-    if given is not None:
-        value = param.type_cast_value(ctx, given)
+def _value(param: click.Parameter, ctx: click.Context, word: Any) -> Any:
+    if word is not None:
+        value = param.type_cast_value(ctx, word)
         if isinstance(param, click.Option) and param.metavar not in ANY_BYTES:
             for text in value if isinstance(value, tuple) else (value,):
                 if isinstance(text, str):

@@ -57,7 +57,7 @@ def option(
 
 
 def attribute_of(name: str) -> str:
-    """Return the attribute of an option: `given.consumer_config` for `--consumer.config`."""
+    """Return the attribute of an option: `options.consumer_config` for `--consumer.config`."""
     return name.lstrip("-").replace("-", "_").replace(".", "_")
 
 
@@ -139,18 +139,18 @@ def client_options(client: str, value: str = "KEY=VALUE") -> Callable[[Any], Any
     )
 
 
-def client_properties(given: SimpleNamespace, **defaults: str) -> dict[str, str]:
+def client_properties(options: SimpleNamespace, **defaults: str) -> dict[str, str]:
     """Return the properties of a client, in increasing precedence: `defaults` (`client_id` for
     client.id), the file of --command-config, --command-property, --bootstrap-server. Raises Refused
     if a file cannot be read.
     """
     properties = {key.replace("_", "."): value for key, value in defaults.items()}
     properties["bootstrap.servers"] = os.environ.get(SERVER_VARIABLE) or DEFAULT_SERVER
-    if given.command_config is not None:
-        properties |= read_properties(given.command_config)
-    properties |= key_values(getattr(given, "command_property", ()))
-    if given.bootstrap_server is not None:
-        properties["bootstrap.servers"] = given.bootstrap_server
+    if options.command_config is not None:
+        properties |= read_properties(options.command_config)
+    properties |= key_values(getattr(options, "command_property", ()))
+    if options.bootstrap_server is not None:
+        properties["bootstrap.servers"] = options.bootstrap_server
     return properties
 
 
@@ -178,21 +178,21 @@ def refuse(text: str) -> NoReturn:
     raise click.UsageError(text, click.get_current_context(silent=True))
 
 
-def require(given: SimpleNamespace, *names: str) -> None:
+def require(options: SimpleNamespace, *names: str) -> None:
     for name in names:
-        if not is_given(given, name):
+        if not is_given(options, name):
             refuse(f'Missing required argument "[{name}]"')
 
 
-def exclude(given: SimpleNamespace, name: str, others: Iterable[str]) -> None:
+def exclude(options: SimpleNamespace, name: str, others: Iterable[str]) -> None:
     """Refuse `name` together with any of `others`."""
     for other in others:
-        if is_given(given, name) and is_given(given, other):
+        if is_given(options, name) and is_given(options, other):
             refuse(f'Option "[{name}]" can\'t be used with option "[{other}]"')
 
 
-def is_given(given: SimpleNamespace, name: str) -> bool:
-    value = getattr(given, attribute_of(name))
+def is_given(options: SimpleNamespace, name: str) -> bool:
+    value = getattr(options, attribute_of(name))
     # A 0 was given, though it equals False.
     return value is not None and value is not False and value != ()
 

@@ -156,14 +156,14 @@ class _Waiting:
         transient("")
 
 
-async def confirm(given: SimpleNamespace, *steps: str) -> None:
+async def confirm(options: SimpleNamespace, *steps: str) -> None:
     """Ask on the terminal whether to go on with steps that lose data: "delete topic orders".
 
     Does not ask with --yes, and without a terminal, as Kafka's scripts do not. Any answer except y
     or yes raises Declined.
     """
     global _asking
-    if given.yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if options.yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return
     for step in steps[:MAX_STEPS]:
         complain(f"This will {step}.")
@@ -219,8 +219,8 @@ def warned(config: C) -> C:
     return config
 
 
-def admin_config(given: SimpleNamespace, **defaults: str) -> AdminConfig:
+def admin_config(options: SimpleNamespace, **defaults: str) -> AdminConfig:
     """Return the configuration of --command-config and --bootstrap-server."""
     from kcli.client.config import AdminConfig
 
-    return warned(AdminConfig.of(client_properties(given, **defaults)))
+    return warned(AdminConfig.of(client_properties(options, **defaults)))

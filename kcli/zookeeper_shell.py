@@ -210,12 +210,12 @@ class ZooKeeperShell:
         if name not in self._commands:
             return  # redo of an empty line
         options, needed, ask = self._commands[name]
-        given = _parsed(words[1:], options)
-        if len(given.rest) < needed:
+        arguments = _parsed(words[1:], options)
+        if len(arguments.rest) < needed:
             raise Failed(f"{name} {USAGES[name]}")
-        path = given.rest[0] if given.rest else ""
+        path = arguments.rest[0] if arguments.rest else ""
         try:
-            ask(given)
+            ask(arguments)
         except exceptions.KazooException as error:
             raise Failed(_reason(error, path)) from error
         except ValueError as error:
@@ -231,22 +231,22 @@ class ZooKeeperShell:
             answer(f"\nWATCHER::\n\nWatchedEvent {event}")
             sys.stdout.flush()
 
-    def _watch(self, given: Words) -> Callable[[Any], None] | None:
+    def _watch(self, arguments: Words) -> Callable[[Any], None] | None:
         def happened(event: Any) -> None:
             kind = _EVENTS.get(event.type, event.type)
             self._event(f"state:SyncConnected type:{kind} path:{event.path}")
 
-        return happened if "w" in given.options else None
+        return happened if "w" in arguments.options else None
 
-    def _ls(self, given: Words) -> None:
-        path = _checked(given.rest[0])
-        if "R" in given.options:
+    def _ls(self, arguments: Words) -> None:
+        path = _checked(arguments.rest[0])
+        if "R" in arguments.options:
             for below in self._tree(path):
                 answer(below)
             return
-        found = self._zk.get_children(path, watch=self._watch(given), include_data=True)
+        found = self._zk.get_children(path, watch=self._watch(arguments), include_data=True)
         answer(f"[{', '.join(sorted(found[0]))}]")
-        if "s" in given.options:
+        if "s" in arguments.options:
             _print(found[1])
 
     def _tree(self, path: str) -> Iterator[str]:
@@ -256,22 +256,22 @@ class ZooKeeperShell:
         for name in children:
             yield from self._tree(f"{path.rstrip('/')}/{name}")
 
-    def _get(self, given: Words) -> None:
-        data, stat = self._zk.get(_checked(given.rest[0]), watch=self._watch(given))
+    def _get(self, arguments: Words) -> None:
+        data, stat = self._zk.get(_checked(arguments.rest[0]), watch=self._watch(arguments))
         answer("null" if data is None else data.decode(errors="replace"))
-        if "s" in given.options:
+        if "s" in arguments.options:
             _print(stat)
 
-    def _set(self, given: Words) -> None:
-        path, data, *_ = given.rest
-        stat = self._zk.set(_checked(path), _data(data), _version(given))
-        if "s" in given.options:
+    def _set(self, arguments: Words) -> None:
+        path, data, *_ = arguments.rest
+        stat = self._zk.set(_checked(path), _data(data), _version(arguments))
+        if "s" in arguments.options:
             _print(stat)
 
-    def _create(self, given: Words) -> None:
-        if given.options.keys() & {"c", "t"}:
+    def _create(self, arguments: Words) -> None:
+        if arguments.options.keys() & {"c", "t"}:
             raise Failed("containers (-c) and TTL nodes (-t) are not supported")
-        path, *more = given.rest
+        path, *more = arguments.rest
         data = _data(more[0]) if more else None
         acl = _acl(more[1]) if len(more) > 1 else None
         # kazoo's create does not accept null, which Java's client sends here.
@@ -279,63 +279,63 @@ class ZooKeeperShell:
             _checked(path),
             data,
             acl,
-            ephemeral="e" in given.options,
-            sequence="s" in given.options,
+            ephemeral="e" in arguments.options,
+            sequence="s" in arguments.options,
         ).get()
         complain(f"Created {made}")
 
-    def _delete(self, given: Words) -> None:
-        self._zk.delete(_checked(given.rest[0]), _version(given))
+    def _delete(self, arguments: Words) -> None:
+        self._zk.delete(_checked(arguments.rest[0]), _version(arguments))
 
-    def _delete_all(self, given: Words) -> None:
-        for path in reversed(list(self._tree(_checked(given.rest[0])))):
+    def _delete_all(self, arguments: Words) -> None:
+        for path in reversed(list(self._tree(_checked(arguments.rest[0])))):
             self._zk.delete(path)
 
-    def _stat(self, given: Words) -> None:
-        stat = self._zk.exists(_checked(given.rest[0]), watch=self._watch(given))
+    def _stat(self, arguments: Words) -> None:
+        stat = self._zk.exists(_checked(arguments.rest[0]), watch=self._watch(arguments))
         if stat is None:
             raise exceptions.NoNodeError
         _print(stat)
 
-    def _get_acl(self, given: Words) -> None:
-        acls, stat = self._zk.get_acls(_checked(given.rest[0]))
+    def _get_acl(self, arguments: Words) -> None:
+        acls, stat = self._zk.get_acls(_checked(arguments.rest[0]))
         for acl in acls:
             letters = "".join(name for name, bit in _PERMISSIONS.items() if acl.perms & bit)
             answer(f"'{acl.id.scheme},'{acl.id.id}\n: {letters}")
-        if "s" in given.options:
+        if "s" in arguments.options:
             _print(stat)
 
-    def _set_acl(self, given: Words) -> None:
-        path, acl = _checked(given.rest[0]), _acl(given.rest[1])
-        if "R" in given.options:
+    def _set_acl(self, arguments: Words) -> None:
+        path, acl = _checked(arguments.rest[0]), _acl(arguments.rest[1])
+        if "R" in arguments.options:
             for below in list(self._tree(path)):
                 try:
-                    self._zk.set_acls(below, acl, _version(given))
+                    self._zk.set_acls(below, acl, _version(arguments))
                 except exceptions.KazooException as error:
                     answer(_code(error, below), end="")
             return
-        stat = self._zk.set_acls(path, acl, _version(given))
-        if "s" in given.options:
+        stat = self._zk.set_acls(path, acl, _version(arguments))
+        if "s" in arguments.options:
             _print(stat)
 
-    def _add_auth(self, given: Words) -> None:
-        scheme, *credential = given.rest
+    def _add_auth(self, arguments: Words) -> None:
+        scheme, *credential = arguments.rest
         self._zk.add_auth(scheme, credential[0] if credential else "")
 
-    def _sync(self, given: Words) -> None:
-        self._zk.sync(_checked(given.rest[0]))
+    def _sync(self, arguments: Words) -> None:
+        self._zk.sync(_checked(arguments.rest[0]))
         answer("Sync is OK")
 
-    def _count(self, given: Words) -> None:
-        answer(str(sum(1 for _ in self._tree(_checked(given.rest[0]))) - 1))
+    def _count(self, arguments: Words) -> None:
+        answer(str(sum(1 for _ in self._tree(_checked(arguments.rest[0]))) - 1))
 
-    def _config(self, given: Words) -> None:
-        data, stat = self._zk.get("/zookeeper/config", watch=self._watch(given))
+    def _config(self, arguments: Words) -> None:
+        data, stat = self._zk.get("/zookeeper/config", watch=self._watch(arguments))
         answer((data or b"").decode(errors="replace"))
-        if "s" in given.options:
+        if "s" in arguments.options:
             _print(stat)
 
-    def _version(self, _given: Words) -> None:
+    def _version(self, _arguments: Words) -> None:
         from kserver import __version__
 
         answer(f"ZooKeeper CLI version: k {__version__}")
@@ -348,11 +348,11 @@ def _unquoted(word: str) -> str:
 
 def _parsed(words: Iterable[str], known: str) -> Words:
     """Parse options, which may stand anywhere, and several in one word."""
-    given = Words({}, [])
+    arguments = Words({}, [])
     left = iter(words)
     for word in left:
         if not word.startswith("-") or word == "-":
-            given.rest.append(word)
+            arguments.rest.append(word)
             continue
         for at, letter in enumerate(word[1:], 1):
             where = known.find(letter)
@@ -362,7 +362,7 @@ def _parsed(words: Iterable[str], known: str) -> Words:
                     f"Unrecognized option: {word}"
                 )
             if known[where + 1 : where + 2] != ":":
-                given.options[letter] = ""
+                arguments.options[letter] = ""
                 continue
             value = word[at + 1 :] or next(left, None)
             if value is None:
@@ -370,9 +370,9 @@ def _parsed(words: Iterable[str], known: str) -> Words:
                     "org.apache.commons.cli.MissingArgumentException: "
                     f"Missing argument for option: {letter}"
                 )
-            given.options[letter] = value
+            arguments.options[letter] = value
             break
-    return given
+    return arguments
 
 
 def _data(text: str) -> bytes:
@@ -380,8 +380,8 @@ def _data(text: str) -> bytes:
     return text.encode(errors="surrogateescape")
 
 
-def _version(given: Words) -> int:
-    text = given.options.get("v", "-1")
+def _version(arguments: Words) -> int:
+    text = arguments.options.get("v", "-1")
     try:
         return int(text)
     except ValueError:

@@ -131,8 +131,8 @@ def assignors_of(names: Iterable[str | Any]) -> list[Assignor]:
     Raises ConfigError if a name is unknown, two strategies have the same name, or there is none.
     """
     found: list[Assignor] = []
-    for given in names:
-        assignor = named(STRATEGY, given, ASSIGNORS) if isinstance(given, str) else given
+    for strategy in names:
+        assignor = named(STRATEGY, strategy, ASSIGNORS) if isinstance(strategy, str) else strategy
         found.append(assignor if hasattr(assignor, "assign") else Own(assignor))
     taken = [assignor.name for assignor in found]
     for name in taken:

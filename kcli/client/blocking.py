@@ -100,11 +100,11 @@ class Blocking(Generic[C]):
             return attribute
 
         def call(*values: Any, **named: Any) -> Any:
-            given = [_wrap_listener(value) for value in values]
-            given_by_name = {key: _wrap_listener(value) for key, value in named.items()}
+            arguments = [_wrap_listener(value) for value in values]
+            keyword_arguments = {key: _wrap_listener(value) for key, value in named.items()}
 
             async def in_loop() -> Any:
-                result = attribute(*given, **given_by_name)
+                result = attribute(*arguments, **keyword_arguments)
                 if inspect.iscoroutine(result):
                     result = await result
                 return _for_threads(result) if isinstance(result, asyncio.Future) else result

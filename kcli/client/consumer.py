@@ -122,14 +122,14 @@ class Consumer:
         self._task: asyncio.Task[None] | None = None
 
     def _strategies(
-        self, given: Sequence[Assignor | Callable[[Counts, Members], Plan]]
+        self, assignors: Sequence[Assignor | Callable[[Counts, Members], Plan]]
     ) -> list[Assignor]:
         if self._config.group_id is None:
             return []
         # Imported here: 10 ms that a consumer without a group need not spend; the group likewise.
         from kcli.client.assignors import assignors_of
 
-        return assignors_of(given or self._config.partition_assignment_strategy)
+        return assignors_of(assignors or self._config.partition_assignment_strategy)
 
     async def start(self) -> None:
         """Begin to fetch the assigned partitions in the background."""
@@ -592,5 +592,5 @@ def _reset_of(text: str) -> int | None:
     found = _DURATION.fullmatch(text.removeprefix("by_duration:"))
     if found is None or not any(found.groups()):
         raise ConfigError(f"Invalid value {text} for configuration auto.offset.reset")
-    given = {unit: float(number) for unit, number in found.groupdict().items() if number}
-    return round(sum(_MS[unit] * number for unit, number in given.items()))
+    units = {unit: float(number) for unit, number in found.groupdict().items() if number}
+    return round(sum(_MS[unit] * number for unit, number in units.items()))

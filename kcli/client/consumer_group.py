@@ -44,7 +44,7 @@ REGEX_NOT_SUPPORTED = (
     "The cluster does not support resolution of SubscriptionPattern on the broker side."
 )
 
-Given: TypeAlias = dict[tuple[UUID, int], TopicPartition]
+AssignedPartitions: TypeAlias = dict[tuple[UUID, int], TopicPartition]
 
 _logger = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class ConsumerMembership:
         id = base64.urlsafe_b64encode(random.randbytes(16)).decode().rstrip("=")
         self._member = ConsumerMember(id, self._described())
         self._last_epoch = -1
-        self._given: Given = {}
+        self._partitions: AssignedPartitions = {}
         self._news = asyncio.Event()
         self._settling = Settling(owner, wake)
         self._beating: asyncio.Task[None] | None = None
@@ -146,7 +146,7 @@ class ConsumerMembership:
         while True:
             if member.state is ConsumerMemberState.LOST:
                 self._settling.task = None
-                self._given = {}
+                self._partitions = {}
                 if owned := self._owner.owned():
                     await self._owner.lose(owned)
                 member.acknowledge_loss()
@@ -169,21 +169,21 @@ class ConsumerMembership:
                 return False
             await self._reconcile(target)
 
-    def _is_settled(self, target: Given) -> bool:
+    def _is_settled(self, target: AssignedPartitions) -> bool:
         """Whether offsets are committed, as needed before partitions are revoked."""
         if self._settling.task is None and self._member.owned <= target.keys():
             return True
         return self._settling.is_done()
 
-    async def _reconcile(self, target: Given) -> None:
+    async def _reconcile(self, target: AssignedPartitions) -> None:
         """Revoke and assign partitions up to `target`. Partitions of a topic that was deleted and
         created again are other partitions, since `target` has topic ids.
         """
-        if revoked := [p for key, p in self._given.items() if key not in target]:
+        if revoked := [p for key, p in self._partitions.items() if key not in target]:
             await self._owner.revoke(revoked)
         if self._member.state is not ConsumerMemberState.RECONCILING:
             return
-        self._given = target
+        self._partitions = target
         self._member.reconciled(target)
         self._news.set()
         await self._owner.assign(sorted(target.values()))

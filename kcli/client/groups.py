@@ -422,7 +422,9 @@ def _classic(group: Any, coordinator: Node) -> GroupDescription:
                 getattr(member, "group_instance_id", None),
                 member.client_id,
                 member.client_host,
-                read_assignment(given) if is_ours and (given := member.member_assignment) else (),
+                read_assignment(assignment)
+                if is_ours and (assignment := member.member_assignment)
+                else (),
             )
             for member in group.members
         ),

@@ -94,13 +94,13 @@ OLD_VALUES: Mapping[tuple[str, str], str] = {
 """Renamed values of keys that kept their names."""
 
 
-def modern(given: Mapping[str, str], names: Names) -> tuple[dict[str, str], list[str]]:
+def modern(configs: Mapping[str, str], names: Names) -> tuple[dict[str, str], list[str]]:
     """Return the configs under present names, and a warning for each renamed or ignored one."""
-    now = {key: OLD_VALUES.get((key, value), value) for key, value in given.items()}
+    now = {key: OLD_VALUES.get((key, value), value) for key, value in configs.items()}
     warnings = [
-        f"{key}={given[key]} is a value of Kafka 0.8; use {key}={value}"
+        f"{key}={configs[key]} is a value of Kafka 0.8; use {key}={value}"
         for key, value in now.items()
-        if value != given[key]
+        if value != configs[key]
     ]
     # In the table's order: of two old names for one key the first wins.
     for old, meaning in names.items():

@@ -34,42 +34,42 @@ class Settings:
             object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
-        given = (f.name for f in fields(self) if f.name in self.__dict__)
-        return f"{type(self).__name__}({', '.join(f'{n}={getattr(self, n)!r}' for n in given)})"
+        names = (f.name for f in fields(self) if f.name in self.__dict__)
+        return f"{type(self).__name__}({', '.join(f'{n}={getattr(self, n)!r}' for n in names)})"
 
     def given(self, name: str) -> bool:
         """Whether the attribute was set, even to its default."""
         return name in self.__dict__
 
     @classmethod
-    def of(cls, given: Mapping[str, object]) -> Self:
+    def of(cls, configs: Mapping[str, object]) -> Self:
         """Return the configuration of values by key, as text or converted by `str`.
 
         Raises ConfigError if a value is invalid; unknown keys and Kafka 0.8's cause warnings.
         """
         table: type = cls
         known = settings_of(table)
-        for key in given:
+        for key in configs:
             if not isinstance(key, str):
                 raise ConfigError(f"the key of a setting is a str, not {key!r}")
-        now, warnings = modern({key: str(value) for key, value in given.items()}, cls._old_names)
+        now, warnings = modern({key: str(value) for key, value in configs.items()}, cls._old_names)
         values = {s.attribute: s.parse(now[k]) for k, s in known.items() if k in now}
         warnings += (_unknown(key, list(known)) for key in now if key not in known)
         return cls(**cls._derived(values), warnings=tuple(warnings))
 
     @classmethod
-    def taken(cls, given: Self | Mapping[str, object]) -> Self:
+    def taken(cls, configs: Self | Mapping[str, object]) -> Self:
         """Return a ready configuration as it is; read a mapping and log its warnings. Raises
         ClientError if the argument is neither.
         """
-        if not isinstance(given, Mapping):
-            if not isinstance(given, Settings):
+        if not isinstance(configs, Mapping):
+            if not isinstance(configs, Settings):
                 raise ClientError(
                     "config is a mapping of settings such as"
-                    f" {{'bootstrap.servers': 'localhost:9092'}}, not {given!r}"
+                    f" {{'bootstrap.servers': 'localhost:9092'}}, not {configs!r}"
                 )
-            return given
-        config = cls.of(given)
+            return configs
+        config = cls.of(configs)
         for warning in config.warnings:
             _logger.warning(warning)
         return config

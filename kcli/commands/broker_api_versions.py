@@ -84,22 +84,22 @@ class Api(NamedTuple):
 
 @command(manual=MANUAL)
 @option_group(formatted(VERSIONS), cluster)
-def broker_api_versions(given: SimpleNamespace) -> int:
+def broker_api_versions(options: SimpleNamespace) -> int:
     """Prints the requests that each broker supports, and their versions.
 
     usable: is the version that a client would use; UNSUPPORTED is a request that the broker does
     not support, and UNKNOWN a request that k does not know.
     """
-    if given.output is not None:
-        with rows(given, VERSIONS) as out:
-            run(_list_versions(given, out), given.timeout, CLUSTER)
+    if options.output is not None:
+        with rows(options, VERSIONS) as out:
+            run(_list_versions(options, out), options.timeout, CLUSTER)
         return out.status
-    return run(_print_versions(given), given.timeout, CLUSTER)
+    return run(_print_versions(options), options.timeout, CLUSTER)
 
 
-async def _print_versions(given: SimpleNamespace) -> int:
+async def _print_versions(options: SimpleNamespace) -> int:
     status = 0
-    async for node, offered in _brokers(given):
+    async for node, offered in _brokers(options):
         name = (
             f"{node.host}:{node.port} (id: {node.id} rack: {node.rack or 'null'} isFenced: false)"
         )
@@ -113,8 +113,8 @@ async def _print_versions(given: SimpleNamespace) -> int:
     return status
 
 
-async def _list_versions(given: SimpleNamespace, out: Rows) -> None:
-    async for node, offered in _brokers(given):
+async def _list_versions(options: SimpleNamespace, out: Rows) -> None:
+    async for node, offered in _brokers(options):
         if isinstance(offered, Exception):
             out.refused(str(node), offered)
             continue
@@ -135,13 +135,13 @@ async def _list_versions(given: SimpleNamespace, out: Rows) -> None:
 
 
 async def _brokers(
-    given: SimpleNamespace,
+    options: SimpleNamespace,
 ) -> AsyncIterator[tuple[Node, Mapping[int, tuple[int, int]] | Exception]]:
     """Yield each broker with its requests, or the error."""
     from kcli.client.admin import Admin
 
     limits = {"request_timeout_ms": PATIENCE_MS, "default_api_timeout_ms": PATIENCE_MS}
-    async with Admin(admin_config(given, **limits)) as admin:
+    async with Admin(admin_config(options, **limits)) as admin:
         for node in await admin.nodes():
             try:
                 offered = await admin.api_versions(node)

@@ -36,7 +36,7 @@ MANUAL = Manual(
     option("--metrics", "Refused.", "M1,M2"),
     cluster,
 )
-def client_metrics(given: SimpleNamespace) -> int:
+def client_metrics(options: SimpleNamespace) -> int:
     """Explains why subscriptions to clients' metrics are not supported, and where to find metrics.
 
     The options are those of kafka-client-metrics.sh, so a script that calls it gets this reason and

@@ -152,7 +152,7 @@ NO_UNREGISTRATION = "The target cluster does not support the broker unregistrati
     ),
     older_config("--config"),
 )
-def cluster(given: SimpleNamespace) -> int:
+def cluster(options: SimpleNamespace) -> int:
     """Prints the id of a cluster or the endpoints of its brokers, unregisters a broker, or restarts
     the brokers.
 
@@ -162,30 +162,30 @@ def cluster(given: SimpleNamespace) -> int:
     command it waits until the broker has stopped, answers again, and every partition is in sync.
     It stops at the first broker that fails, with exit status 1, and leaves the others untouched.
     """
-    action = _action(given)
-    if given.bootstrap_controller is not None:
-        given.bootstrap_server = given.bootstrap_controller
+    action = _action(options)
+    if options.bootstrap_controller is not None:
+        options.bootstrap_server = options.bootstrap_controller
     if action == "unregister":
-        return run(_unregister(given), given.timeout, CLUSTER)
+        return run(_unregister(options), options.timeout, CLUSTER)
     if action == "roll":
-        with rows_if_asked(given, RESTARTED) as out:
-            return run(_roll(given, out), given.timeout, CLUSTER)
+        with rows_if_asked(options, RESTARTED) as out:
+            return run(_roll(options, out), options.timeout, CLUSTER)
     shape, show = (ID, _show_id) if action == "cluster-id" else (ENDPOINTS, _show_endpoints)
-    with rows_if_asked(given, shape) as out:
-        return run(show(given, out), given.timeout, CLUSTER)
+    with rows_if_asked(options, shape) as out:
+        return run(show(options, out), options.timeout, CLUSTER)
 
 
-def _action(given: SimpleNamespace) -> str:
-    if len(given.action) != 1 or given.action[0] not in ACTIONS:
+def _action(options: SimpleNamespace) -> str:
+    if len(options.action) != 1 or options.action[0] not in ACTIONS:
         refuse(f"name exactly one action: {', '.join(ACTIONS)}")
-    action: str = given.action[0]
-    exclude(given, "bootstrap-controller", ("bootstrap-server",))
+    action: str = options.action[0]
+    exclude(options, "bootstrap-controller", ("bootstrap-server",))
     if action == "unregister":
-        require(given, "id")
+        require(options, "id")
     if action == "roll":
-        require(given, "restart")
-        exclude(given, "bootstrap-controller", ("restart",))
-        _check_command(given.restart)
+        require(options, "restart")
+        exclude(options, "bootstrap-controller", ("restart",))
+        _check_command(options.restart)
     for name, of in (
         ("id", ("unregister",)),
         ("dry-run", ("unregister", "roll")),
@@ -195,7 +195,7 @@ def _action(given: SimpleNamespace) -> str:
         ("wait", ("roll",)),
         ("output", ("cluster-id", "list-endpoints", "roll")),
     ):
-        if is_given(given, name) and action not in of:
+        if is_given(options, name) and action not in of:
             refuse(f"--{name} is only allowed with {' and '.join(of)}")
     return action
 
@@ -218,16 +218,16 @@ def _ids(text: str | None) -> list[int]:
     return [int(word) for word in words]
 
 
-async def _roll(given: SimpleNamespace, out: Rows | None) -> int:
+async def _roll(options: SimpleNamespace, out: Rows | None) -> int:
     from kcli import rolling
 
-    wait_s = WAIT_S if given.wait is None else given.wait
-    async with _admin(given) as admin:
-        nodes = await rolling.order(admin, _ids(given.broker_list))
-        if given.dry_run:
-            would(*(f"run {rolling.command_for(given.restart, node)}" for node in nodes))
+    wait_s = WAIT_S if options.wait is None else options.wait
+    async with _admin(options) as admin:
+        nodes = await rolling.order(admin, _ids(options.broker_list))
+        if options.dry_run:
+            would(*(f"run {rolling.command_for(options.restart, node)}" for node in nodes))
             return DONE
-        async for restart in rolling.restart(admin, nodes, given.restart, wait_s):
+        async for restart in rolling.restart(admin, nodes, options.restart, wait_s):
             if out is None:
                 answer(
                     f"broker {restart.broker}: answered again after {restart.away_s:.1f} s, "
@@ -238,8 +238,8 @@ async def _roll(given: SimpleNamespace, out: Rows | None) -> int:
     return DONE
 
 
-async def _show_id(given: SimpleNamespace, out: Rows | None) -> int:
-    described = await _described(given)
+async def _show_id(options: SimpleNamespace, out: Rows | None) -> int:
+    described = await _described(options)
     if out is not None:
         out.row(cluster_id=described.cluster_id)
     elif described.cluster_id is None:
@@ -249,13 +249,13 @@ async def _show_id(given: SimpleNamespace, out: Rows | None) -> int:
     return DONE
 
 
-async def _show_endpoints(given: SimpleNamespace, out: Rows | None) -> int:
-    controllers = given.bootstrap_controller is not None
-    if controllers and given.include_fenced_brokers:
+async def _show_endpoints(options: SimpleNamespace, out: Rows | None) -> int:
+    controllers = options.bootstrap_controller is not None
+    if controllers and options.include_fenced_brokers:
         raise Refused(
             "The option --include-fenced-brokers is only supported with --bootstrap-server option"
         )
-    described = await _described(given)
+    described = await _described(options)
     kind = "controller" if controllers else "broker"
     fenced = described.fenced or ()
     states = {n.id: "fenced" if n.id in fenced else "unfenced" for n in described.brokers}
@@ -286,40 +286,40 @@ def _columns(nodes: list[Node], states: dict[int, str] | None, kind: str) -> lis
     ]
 
 
-async def _described(given: SimpleNamespace) -> ClusterDescription:
-    async with _admin(given) as admin:
+async def _described(options: SimpleNamespace) -> ClusterDescription:
+    async with _admin(options) as admin:
         described = await admin.describe_cluster(
-            controllers=given.bootstrap_controller is not None,
-            include_fenced=given.include_fenced_brokers,
+            controllers=options.bootstrap_controller is not None,
+            include_fenced=options.include_fenced_brokers,
         )
-    if given.include_fenced_brokers and described.fenced is None:
+    if options.include_fenced_brokers and described.fenced is None:
         raise Refused(NO_FENCED)
     return described
 
 
-async def _unregister(given: SimpleNamespace) -> int:
+async def _unregister(options: SimpleNamespace) -> int:
     from kserver.errors import ErrorCode, KafkaError
 
-    async with _admin(given) as admin:
-        if given.dry_run:
-            if given.bootstrap_controller is not None:
+    async with _admin(options) as admin:
+        if options.dry_run:
+            if options.bootstrap_controller is not None:
                 raise Refused("--dry-run needs a broker: use it with --bootstrap-server")
             described = await admin.describe_cluster(include_fenced=True)
-            if given.id not in {node.id for node in described.brokers}:
-                raise Refused(f"Broker ID {given.id} is not currently registered")
-            would(f"unregister broker {given.id}")
+            if options.id not in {node.id for node in described.brokers}:
+                raise Refused(f"Broker ID {options.id} is not currently registered")
+            would(f"unregister broker {options.id}")
             return DONE
         try:
-            await admin.unregister_broker(given.id)
+            await admin.unregister_broker(options.id)
         except KafkaError as error:
             if error.code != ErrorCode.unsupported_version:
                 raise
             raise Refused(NO_UNREGISTRATION) from None
-    answer(f"Broker {given.id} is no longer registered.")
+    answer(f"Broker {options.id} is no longer registered.")
     return DONE
 
 
-def _admin(given: SimpleNamespace) -> Admin:
+def _admin(options: SimpleNamespace) -> Admin:
     from kcli.client.admin import Admin
 
-    return Admin(admin_config(given))
+    return Admin(admin_config(options))

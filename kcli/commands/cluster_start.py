@@ -74,7 +74,7 @@ MANUAL = Manual(
     ),
     option("--restart", "Restart a server that dies, with the same data and port."),
 )
-def cluster_start(given: SimpleNamespace) -> int:
+def cluster_start(options: SimpleNamespace) -> int:
     """Starts a cluster on this machine, a ZooKeeper and several brokers, and runs until it is
     stopped.
 
@@ -95,22 +95,22 @@ def cluster_start(given: SimpleNamespace) -> int:
     transaction.state.log.replication.factor, transaction.state.log.min.isr,
     group.initial.rebalance.delay.ms=0, zookeeper.session.timeout.ms=6000.
     """
-    count = DEFAULT_BROKERS if given.brokers is None else given.brokers
-    port = DEFAULT_PORT if given.port is None else given.port
+    count = DEFAULT_BROKERS if options.brokers is None else options.brokers
+    port = DEFAULT_PORT if options.port is None else options.port
     if not 1 <= count <= MAX_BROKERS:
         refuse(f"--brokers {count} is out of range: choose a number from 1 to {MAX_BROKERS}")
     if not 0 <= port <= LAST_PORT:
         refuse(f"--port {port} is not a port: choose a number from 0 (a free port) to {LAST_PORT}")
-    for pair in given.override:
+    for pair in options.override:
         if "=" not in pair:
             refuse(f"--override {pair} is not KEY=VALUE")
-    if given.data == "":
+    if options.data == "":
         refuse("--data is empty: name a directory")
-    if given.data is not None:
-        return _run(given, count, port, os.path.abspath(given.data))
+    if options.data is not None:
+        return _run(options, count, port, os.path.abspath(options.data))
     directory = tempfile.mkdtemp(prefix="k-cluster-")
     try:
-        return _run(given, count, port, directory)
+        return _run(options, count, port, directory)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
@@ -130,20 +130,22 @@ def _data_problem(directory: str) -> str | None:
     )
 
 
-def _run(given: SimpleNamespace, count: int, port: int, directory: str) -> int:
+def _run(options: SimpleNamespace, count: int, port: int, directory: str) -> int:
     from kcli.local_cluster.plan import ClusterPlan
     from kcli.local_cluster.supervisor import Supervisor
     from kcli.options import key_values
     from kserver.config.broker import BrokerConfig
 
-    plan = ClusterPlan(count, port, directory, key_values(given.override))
+    plan = ClusterPlan(count, port, directory, key_values(options.override))
     if (problem := plan.problem()) is not None:
         refuse(problem)
     if (problem := _data_problem(directory)) is not None:
         refuse(problem)
     # An invalid key is reported once, not by each broker.
     BrokerConfig.load(None, plan.broker(1, "127.0.0.1:0", "127.0.0.1:1"))
-    complain(f"k cluster-start: data in {directory}{'' if given.data else ', removed at the end'}")
+    complain(
+        f"k cluster-start: data in {directory}{'' if options.data else ', removed at the end'}"
+    )
     # A broker that fails by a bug logs the place: its log is read later.
     os.environ.setdefault("K_DEBUG", "1")
-    return Supervisor(plan, restart=given.restart).run()
+    return Supervisor(plan, restart=options.restart).run()

@@ -104,7 +104,7 @@ MANUAL = Manual(
 
 @command(manual=MANUAL)
 @click.argument("shell", nargs=-1, metavar="bash|zsh|fish")
-def completion(given: SimpleNamespace) -> None:
+def completion(options: SimpleNamespace) -> None:
     """Prints the script that makes a shell complete the command line of k.
 
     For the current shell: source <(k completion bash) or zsh; k completion fish | source.
@@ -114,6 +114,6 @@ def completion(given: SimpleNamespace) -> None:
     configuration.  Names from a cluster are cached for ten seconds.  If a cluster does not respond
     within a second, its names are left out, without a message.
     """
-    if len(given.shell) != 1 or given.shell[0] not in SCRIPTS:
+    if len(options.shell) != 1 or options.shell[0] not in SCRIPTS:
         refuse(f"name the shell: {', '.join(SCRIPTS)}")
-    answer(SCRIPTS[given.shell[0]], end="")
+    answer(SCRIPTS[options.shell[0]], end="")

@@ -180,7 +180,7 @@ MANUAL = Manual(
     option("--zookeeper", "Refused.", "HOST:PORT,...", section=OLDER),
     option("--zk-tls-config-file", "Refused.", "FILE", section=OLDER),
 )
-def configs(given: SimpleNamespace) -> int:
+def configs(options: SimpleNamespace) -> int:
     """Prints or changes the configs of topics, brokers, broker loggers, client metrics and groups,
     and the quotas of users, client ids and addresses.
 
@@ -191,22 +191,22 @@ def configs(given: SimpleNamespace) -> int:
     once.  Configs that need a restart are refused, and so are configs that name a class, a file, a
     command or a password.
     """
-    entities = _entities(given)
-    _check(given, entities)
-    if given.bootstrap_controller is not None:
-        given.bootstrap_server = given.bootstrap_controller
-    if given.alter:
-        return run(_alter(given, entities), given.timeout, CLUSTER)
+    entities = _entities(options)
+    _check(options, entities)
+    if options.bootstrap_controller is not None:
+        options.bootstrap_server = options.bootstrap_controller
+    if options.alter:
+        return run(_alter(options, entities), options.timeout, CLUSTER)
     shape = BOUNDS if entities[0].type in QUOTA_TYPES else SETTINGS
-    with rows_if_asked(given, shape) as out:
-        return run(_describe(given, entities, out), given.timeout, CLUSTER)
+    with rows_if_asked(options, shape) as out:
+        return run(_describe(options, entities, out), options.timeout, CLUSTER)
 
 
-def _entities(given: SimpleNamespace) -> list[Entity]:
+def _entities(options: SimpleNamespace) -> list[Entity]:
     """Return the requested entities. Raises UsageError, in Kafka's words, if they are invalid."""
-    short = [name for name in (*NAMED, *DEFAULTS) if is_given(given, name)]
-    types = [*given.entity_type, *(NAMED.get(name) or DEFAULTS[name] for name in short)]
-    names = [*given.entity_name, *(_word(given, name) for name in short)]
+    short = [name for name in (*NAMED, *DEFAULTS) if is_given(options, name)]
+    types = [*options.entity_type, *(NAMED.get(name) or DEFAULTS[name] for name in short)]
+    names = [*options.entity_name, *(_word(options, name) for name in short)]
     if doubled := [type for at, type in enumerate(types) if type in types[:at]]:
         refuse(f"Duplicate entity type(s) specified: {','.join(doubled)}")
     for type in types:
@@ -219,7 +219,7 @@ def _entities(given: SimpleNamespace) -> list[Entity]:
         refuse("At least one entity type must be specified")
     if len(types) > 1 and set(types) != {"users", "clients"}:
         refuse("Only 'users' and 'clients' entity types may be specified together")
-    if short and (given.entity_type or given.entity_name):
+    if short and (options.entity_type or options.entity_name):
         refuse(
             "--entity-{type,name,default} should not be used in conjunction with specific entity "
             "flags"
@@ -229,27 +229,27 @@ def _entities(given: SimpleNamespace) -> list[Entity]:
     return [Entity(type, names[at] if at < len(names) else None) for at, type in enumerate(types)]
 
 
-def _word(given: SimpleNamespace, option: str) -> str:
-    return "" if option in DEFAULTS else getattr(given, option.replace("-", "_"))
+def _word(options: SimpleNamespace, option: str) -> str:
+    return "" if option in DEFAULTS else getattr(options, option.replace("-", "_"))
 
 
-def _check(given: SimpleNamespace, entities: Sequence[Entity]) -> None:
+def _check(options: SimpleNamespace, entities: Sequence[Entity]) -> None:
     """Check the rules between options, in Kafka's order and words."""
-    if given.alter == given.describe:
+    if options.alter == options.describe:
         refuse("Command must include exactly one action: --describe, --alter")
     for name in CHANGES:
-        exclude(given, "describe", (name,))
+        exclude(options, "describe", (name,))
     for name in ("all", "output"):
-        exclude(given, "alter", (name,))
-    exclude(given, "describe", ("dry-run",))
+        exclude(options, "alter", (name,))
+    exclude(options, "describe", ("dry-run",))
     for name in ("zookeeper", "zk-tls-config-file"):
-        if is_given(given, name):
+        if is_given(options, name):
             refuse(f"--{name} is not supported; use --bootstrap-server")
-    exclude(given, "bootstrap-controller", ("bootstrap-server",))
+    exclude(options, "bootstrap-controller", ("bootstrap-server",))
     for entity in entities:
         _check_name(entity)
     type, named = entities[0]
-    if given.describe:
+    if options.describe:
         if named == "" and type not in WITH_DEFAULT:
             refuse(f"--entity-default must not be specified with --describe of {type}")
         if type == "broker-loggers" and named is None:
@@ -265,9 +265,9 @@ def _check(given: SimpleNamespace, entities: Sequence[Entity]) -> None:
         refuse(f"An entity name must be specified with --alter of {type}")
     if any(entity.name is None for entity in entities):
         refuse("An entity name must be specified for every entity type")
-    if is_given(given, "add-config") and is_given(given, "add-config-file"):
+    if is_given(options, "add-config") and is_given(options, "add-config-file"):
         refuse("Only one of --add-config or --add-config-file must be specified")
-    if not any(is_given(given, name) for name in CHANGES):
+    if not any(is_given(options, name) for name in CHANGES):
         refuse(
             "At least one of --add-config, --add-config-file, or --delete-config must be "
             "specified with --alter"
@@ -302,16 +302,16 @@ def _is_address(name: str) -> bool:
     return True
 
 
-def _config(given: SimpleNamespace) -> AdminConfig:
-    if given.bootstrap_controller is None:
-        return admin_config(given)
-    return admin_config(given, bootstrap_controllers=given.bootstrap_controller)
+def _config(options: SimpleNamespace) -> AdminConfig:
+    if options.bootstrap_controller is None:
+        return admin_config(options)
+    return admin_config(options, bootstrap_controllers=options.bootstrap_controller)
 
 
-async def _describe(given: SimpleNamespace, entities: list[Entity], out: Rows | None) -> int:
+async def _describe(options: SimpleNamespace, entities: list[Entity], out: Rows | None) -> int:
     from kcli.client.admin import Admin
 
-    async with Admin(_config(given)) as admin:
+    async with Admin(_config(options)) as admin:
         if entities[0].type in QUOTA_TYPES:
             for bounded, bounds in sorted((await _quotas(admin, entities)).items(), key=str):
                 if out is None:
@@ -323,15 +323,15 @@ async def _describe(given: SimpleNamespace, entities: list[Entity], out: Rows | 
                 await _show_credentials(admin, entities)
             return DONE
         asked = entities[0]
-        if not given.all and not await _exists(admin, asked):
+        if not options.all and not await _exists(admin, asked):
             if out is not None:
                 raise Refused(config_lines.absent(asked))
             answer(config_lines.absent(asked))
             return FAILED
         async for entity in _each(admin, asked):
             if out is None:
-                answer(config_lines.heading(entity, given.all))
-            for entry in await _settings(admin, entity, given.all, documented=out is not None):
+                answer(config_lines.heading(entity, options.all))
+            for entry in await _settings(admin, entity, options.all, documented=out is not None):
                 if out is None:
                     answer(config_lines.line(entry))
                 else:
@@ -444,22 +444,22 @@ async def _quotas(admin: Admin, entities: list[Entity]) -> dict[QuotaEntity, dic
     return await admin.describe_client_quotas(components, strict=True)
 
 
-async def _alter(given: SimpleNamespace, entities: list[Entity]) -> int:
+async def _alter(options: SimpleNamespace, entities: list[Entity]) -> int:
     from kcli.client.admin import Admin
 
     added = {}
-    if given.add_config_file is not None:
-        added = read_properties(given.add_config_file)
-    elif given.add_config is not None:
-        added = config_lines.added(given.add_config)
+    if options.add_config_file is not None:
+        added = read_properties(options.add_config_file)
+    elif options.add_config is not None:
+        added = config_lines.added(options.add_config)
     config_lines.check_keys(added)
-    deleted = [key.strip() for key in (given.delete_config or "").split(",") if key.strip()]
+    deleted = [key.strip() for key in (options.delete_config or "").split(",") if key.strip()]
     if OLD_FORMAT in added:
         complain(f"{OLD_FORMAT} is accepted, but has no effect since Kafka 3.0.")
-    async with Admin(_config(given)) as admin:
+    async with Admin(_config(options)) as admin:
         change = _alter_quotas if entities[0].type in QUOTA_TYPES else _alter_settings
-        await change(admin, given, entities, added, deleted)
-    if not given.dry_run:
+        await change(admin, options, entities, added, deleted)
+    if not options.dry_run:
         type, name = entities[0]
         answer(
             f"Completed updating config for {config_lines.singular(type)} {name}."
@@ -471,7 +471,7 @@ async def _alter(given: SimpleNamespace, entities: list[Entity]) -> int:
 
 async def _alter_settings(
     admin: Admin,
-    given: SimpleNamespace,
+    options: SimpleNamespace,
     entities: list[Entity],
     added: dict[str, str],
     deleted: list[str],
@@ -502,12 +502,12 @@ async def _alter_settings(
         loss = config_lines.loss(key, now.get(key), value)
         steps.append(step if loss is None else f"{step}: {loss}")
         losing += [] if loss is None else [steps[-1]]
-    if losing and not given.dry_run:
-        await confirm(given, *losing)
+    if losing and not options.dry_run:
+        await confirm(options, *losing)
     raise_first(
-        await admin.incremental_alter_configs({resource: changes}, validate_only=given.dry_run)
+        await admin.incremental_alter_configs({resource: changes}, validate_only=options.dry_run)
     )
-    if given.dry_run:
+    if options.dry_run:
         would(*steps)
 
 
@@ -531,7 +531,7 @@ async def _warn_of_unknown(admin: Admin, entity: Entity, keys: Iterable[str]) ->
 
 async def _alter_quotas(
     admin: Admin,
-    given: SimpleNamespace,
+    options: SimpleNamespace,
     entities: list[Entity],
     added: dict[str, str],
     deleted: list[str],
@@ -551,7 +551,7 @@ async def _alter_quotas(
                 f"Unexpected config names: {', '.join(unknown)}"
             )
     if any(key in SCRAM for key in (*added, *deleted)):
-        await _alter_credentials(admin, given, entities[0].name or "", added, deleted)
+        await _alter_credentials(admin, options, entities[0].name or "", added, deleted)
         return
     bounded = QuotaEntity(names.get("users"), names.get("clients"), names.get("ips"))
     now = (await _quotas(admin, entities)).get(bounded, {})
@@ -559,8 +559,8 @@ async def _alter_quotas(
         raise Refused(f"Invalid config(s): {','.join(absent)}")
     bounds: dict[str, float | None] = {key: _number(key, value) for key, value in added.items()}
     bounds |= {key: None for key in deleted if key not in added}
-    raise_first(await admin.alter_client_quotas({bounded: bounds}, validate_only=given.dry_run))
-    if given.dry_run:
+    raise_first(await admin.alter_client_quotas({bounded: bounds}, validate_only=options.dry_run))
+    if options.dry_run:
         whose = ", ".join(map(str, entities))
         for key, bound in bounds.items():
             was = f", now {now[key]:g}" if key in now else ""
@@ -569,7 +569,7 @@ async def _alter_quotas(
 
 
 async def _alter_credentials(
-    admin: Admin, given: SimpleNamespace, user: str, added: dict[str, str], deleted: list[str]
+    admin: Admin, options: SimpleNamespace, user: str, added: dict[str, str], deleted: list[str]
 ) -> None:
     from kcli.client.scram import ScramMechanism
 
@@ -585,7 +585,7 @@ async def _alter_credentials(
         )
     credentials = [config_lines.credential(user, key, text) for key, text in added.items()]
     gone = [(user, ScramMechanism[config_lines.attribute(key)]) for key in deleted]
-    if given.dry_run:
+    if options.dry_run:
         would(*(f"set a credential for {key} of user {user}" for key in added))
         would(*(f"take the credential for {key} away from user {user}" for key in deleted))
         return

@@ -248,7 +248,7 @@ MANUAL = Manual(
         section=OLDER,
     ),
 )
-def console_consumer(given: SimpleNamespace) -> int:
+def console_consumer(options: SimpleNamespace) -> int:
     """Prints the records of a topic, or of all topics that match, as they arrive.
 
     Starts at the end by default, and runs until it is stopped, or until --max-messages,
@@ -302,15 +302,15 @@ def console_consumer(given: SimpleNamespace) -> int:
     """
     from kcli.client.config import ConsumerConfig
 
-    _check(given)
-    properties = _consumer_properties(given)
-    wanted = _wanted(given, in_group="group.id" in properties and given.zookeeper is None)
-    formats = _formats(given)
-    config = warned(ConsumerConfig.of({} if given.zookeeper else properties))
+    _check(options)
+    properties = _consumer_properties(options)
+    wanted = _wanted(options, in_group="group.id" in properties and options.zookeeper is None)
+    formats = _formats(options)
+    config = warned(ConsumerConfig.of({} if options.zookeeper else properties))
     reading = Reading(wanted, formats, config)
-    work = _through_zookeeper(given, reading, properties) if given.zookeeper else reading.all()
+    work = _through_zookeeper(options, reading, properties) if options.zookeeper else reading.all()
     try:
-        run(work, given.timeout, while_read=True)
+        run(work, options.timeout, while_read=True)
     except (*EXPECTED, Unprintable) as error:
         complain(f"k console-consumer: {reason(error)}")
         return status_of(error)
@@ -319,125 +319,125 @@ def console_consumer(given: SimpleNamespace) -> int:
         raise
     finally:
         complain(f"Processed a total of {reading.count} messages")
-        if given.enable_systest_events:
+        if options.enable_systest_events:
             answer("shutdown_complete")
     return 0
 
 
 def _through_zookeeper(
-    given: SimpleNamespace, reading: Reading, properties: dict[str, str]
+    options: SimpleNamespace, reading: Reading, properties: dict[str, str]
 ) -> Coroutine[Any, Any, None]:
     from kcli.paper import console
 
-    exclude(given, "zookeeper", ["include", "partition", "offset", "exit-at-end"])
-    exclude(given, "zookeeper", ["bootstrap-server"])
-    properties["zookeeper.connect"] = given.zookeeper
-    if given.group is not None:
-        properties["group.id"] = given.group
-    return console.read(reading, given.topic, properties)
+    exclude(options, "zookeeper", ["include", "partition", "offset", "exit-at-end"])
+    exclude(options, "zookeeper", ["bootstrap-server"])
+    properties["zookeeper.connect"] = options.zookeeper
+    if options.group is not None:
+        properties["group.id"] = options.group
+    return console.read(reading, options.topic, properties)
 
 
-def _wanted(given: SimpleNamespace, *, in_group: bool = False) -> ReadingOptions:
+def _wanted(options: SimpleNamespace, *, in_group: bool = False) -> ReadingOptions:
     """Return the options of reading; negative limits mean no limit, as in Kafka's tool."""
-    exclude(given, "timeout-ms", ["idle-timeout"])
-    patience_ms = given.timeout_ms
-    if given.idle_timeout is not None:
-        patience_ms = given.idle_timeout * 1000
+    exclude(options, "timeout-ms", ["idle-timeout"])
+    patience_ms = options.timeout_ms
+    if options.idle_timeout is not None:
+        patience_ms = options.idle_timeout * 1000
     try:
-        if given.include is not None:
-            translate(given.include)
-        filter = RecordFilter(given.grep) if given.grep else None
+        if options.include is not None:
+            translate(options.include)
+        filter = RecordFilter(options.grep) if options.grep else None
     except (PatternError, MalformedTerm) as error:
         refuse(str(error))
     return ReadingOptions(
-        given.topic,
-        given.include,
-        given.partition,
-        _offsets(given),
-        given.exit_at_end,
+        options.topic,
+        options.include,
+        options.partition,
+        _offsets(options),
+        options.exit_at_end,
         filter,
-        None if given.max_messages == -1 else given.max_messages,
+        None if options.max_messages == -1 else options.max_messages,
         None if patience_ms is None or patience_ms < 0 else patience_ms,
-        given.skip_message_on_error,
+        options.skip_message_on_error,
         in_group,
     )
 
 
-def _check(given: SimpleNamespace) -> None:
+def _check(options: SimpleNamespace) -> None:
     """Check the rules between options, in Kafka's order and words."""
-    if (given.topic is None) == (given.include is None):
+    if (options.topic is None) == (options.include is None):
         refuse("Exactly one of --include/--topic is required. ")
-    if given.partition is not None and given.topic is None:
+    if options.partition is not None and options.topic is None:
         refuse("The topic is required when partition is specified.")
-    if given.offset is not None:
-        if given.partition is None and KAFKAS_OFFSET.fullmatch(given.offset):
+    if options.offset is not None:
+        if options.partition is None and KAFKAS_OFFSET.fullmatch(options.offset):
             refuse("The partition is required when offset is specified.")
-        if given.from_beginning:
+        if options.from_beginning:
             refuse("Options from-beginning and offset cannot be specified together.")
 
 
-def _offsets(given: SimpleNamespace) -> OffsetRange | None:
-    if given.offset is None:
-        if given.partition is None:
+def _offsets(options: SimpleNamespace) -> OffsetRange | None:
+    if options.offset is None:
+        if options.partition is None:
             return None
-        return OffsetRange(Edge.START if given.from_beginning else Edge.END)
+        return OffsetRange(Edge.START if options.from_beginning else Edge.END)
     try:
-        return parse_offsets(given.offset, time.time_ns() // 1_000_000)
+        return parse_offsets(options.offset, time.time_ns() // 1_000_000)
     except Malformed as error:
         refuse(
-            f"The provided offset value '{given.offset}' is incorrect. Valid values are "
+            f"The provided offset value '{options.offset}' is incorrect. Valid values are "
             f"'earliest', 'latest', or a non-negative long.  Beyond these: {error}"
         )
 
 
-def _formats(given: SimpleNamespace) -> Formatter:
+def _formats(options: SimpleNamespace) -> Formatter:
     for at, way in enumerate(WAYS_TO_PRINT):
-        exclude(given, way, WAYS_TO_PRINT[at + 1 :])
+        exclude(options, way, WAYS_TO_PRINT[at + 1 :])
     for part in ("key", "value"):
-        exclude(given, f"{part}-encoding", ["format", "formatter", f"{part}-deserializer"])
-    properties = _formatter_properties(given)
-    name = given.output_format or LINES
+        exclude(options, f"{part}-encoding", ["format", "formatter", f"{part}-deserializer"])
+    properties = _formatter_properties(options)
+    name = options.output_format or LINES
     try:
-        if given.format is not None:
-            return FormatString(given.format, properties.get("null.literal", "").encode())
-        if given.formatter is not None:
-            return formatter(given.formatter, properties)
+        if options.format is not None:
+            return FormatString(options.format, properties.get("null.literal", "").encode())
+        if options.formatter is not None:
+            return formatter(options.formatter, properties)
         if name in ENVELOPES:
-            return _envelopes(given, name)
+            return _envelopes(options, name)
         if name not in OUTPUT_FORMATS:
             refuse(f"'{name}' is not an output format; formats are {', '.join(OUTPUT_FORMATS)}")
         default = TEXT if name == LINES else name
         encodings = (
             encoding(encoding_name or default)
-            for encoding_name in (given.key_encoding, given.value_encoding)
+            for encoding_name in (options.key_encoding, options.value_encoding)
         )
         return DefaultFormatter(properties, *encodings)
     except (UnknownClass, UnknownEncoding, MalformedFormat) as error:
         refuse(str(error))
 
 
-def _envelopes(given: SimpleNamespace, name: str) -> Formatter:
+def _envelopes(options: SimpleNamespace, name: str) -> Formatter:
     from kcli.console.envelopes import JsonFormatter, MsgpackFormatter
 
     for unused in ("key-encoding", "value-encoding", "formatter-property", "formatter-config"):
-        if is_given(given, unused):
+        if is_given(options, unused):
             refuse(f"--{unused} is only allowed with --output-format lines, not {name}")
     return MsgpackFormatter() if name == "msgpack" else JsonFormatter()
 
 
-def _consumer_properties(given: SimpleNamespace) -> dict[str, str]:
-    file = {} if given.command_config is None else read_properties(given.command_config)
-    group = _group_of(given, file, key_values(given.command_property))
-    properties = client_properties(given, client_id=CLIENT_ID)
-    if group is None and given.zookeeper is None:
+def _consumer_properties(options: SimpleNamespace) -> dict[str, str]:
+    file = {} if options.command_config is None else read_properties(options.command_config)
+    group = _group_of(options, file, key_values(options.command_property))
+    properties = client_properties(options, client_id=CLIENT_ID)
+    if group is None and options.zookeeper is None:
         # Auto commit would apply to the group that Kafka's tool generates.
         properties.pop("enable.auto.commit", None)
     elif group is not None:
         properties["group.id"] = group
-    if given.isolation_level is not None:
-        properties["isolation.level"] = given.isolation_level
-    reset = properties.setdefault(RESET, "earliest" if given.from_beginning else "latest")
-    if given.from_beginning and reset != "earliest":
+    if options.isolation_level is not None:
+        properties["isolation.level"] = options.isolation_level
+    reset = properties.setdefault(RESET, "earliest" if options.from_beginning else "latest")
+    if options.from_beginning and reset != "earliest":
         refuse(
             f"Can't simultaneously specify --from-beginning and '{RESET}={reset}', please remove "
             "one option"
@@ -446,9 +446,9 @@ def _consumer_properties(given: SimpleNamespace) -> dict[str, str]:
 
 
 def _group_of(
-    given: SimpleNamespace, file: Mapping[str, str], extra: Mapping[str, str]
+    options: SimpleNamespace, file: Mapping[str, str], extra: Mapping[str, str]
 ) -> str | None:
-    named = (given.group, file.get("group.id"), extra.get("group.id"))
+    named = (options.group, file.get("group.id"), extra.get("group.id"))
     groups = sorted({group for group in named if group is not None})
     if len(groups) > 1:
         detected = ", ".join(f"'{group}'" for group in groups)
@@ -457,18 +457,20 @@ def _group_of(
             "'--consumer-property', or via '--consumer.config') do not match. Detected group ids: "
             f"{detected}"
         )
-    if groups and given.partition is not None:
+    if groups and options.partition is not None:
         refuse("Options group and partition cannot be specified together.")
     for name in ("offset", "exit-at-end"):
-        if groups and is_given(given, name):
+        if groups and is_given(options, name):
             refuse(f"--{name} is not allowed with a group: group {groups[0]} has its own offsets")
     return groups[0] if groups else None
 
 
-def _formatter_properties(given: SimpleNamespace) -> dict[str, str]:
-    properties = {} if given.formatter_config is None else read_properties(given.formatter_config)
-    if given.key_deserializer:
-        properties["key.deserializer"] = given.key_deserializer
-    if given.value_deserializer:
-        properties["value.deserializer"] = given.value_deserializer
-    return properties | key_values(given.formatter_property)
+def _formatter_properties(options: SimpleNamespace) -> dict[str, str]:
+    properties = (
+        {} if options.formatter_config is None else read_properties(options.formatter_config)
+    )
+    if options.key_deserializer:
+        properties["key.deserializer"] = options.key_deserializer
+    if options.value_deserializer:
+        properties["value.deserializer"] = options.value_deserializer
+    return properties | key_values(options.formatter_property)

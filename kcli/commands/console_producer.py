@@ -228,7 +228,7 @@ PRODUCER_OPTIONS = (
         section=OLDER,
     ),
 )
-def console_producer(given: SimpleNamespace) -> int:
+def console_producer(options: SimpleNamespace) -> int:
     """Sends each line of standard input as a record.
 
     An empty line is a record with an empty value.  The input may be endless: at most
@@ -251,14 +251,14 @@ def console_producer(given: SimpleNamespace) -> int:
     """
     from kcli.client.config import ProducerConfig
 
-    format = _format(given)
-    config = warned(ProducerConfig.of(_producer_properties(given)))
+    format = _format(options)
+    config = warned(ProducerConfig.of(_producer_properties(options)))
     sending = Sending(
-        given.topic,
+        options.topic,
         format(config.max_request_size),
         config,
-        sync=given.sync,
-        per_second=given.rate,
+        sync=options.sync,
+        per_second=options.rate,
     )
     try:
         run(sending.all_of_stdin(), None)
@@ -267,17 +267,17 @@ def console_producer(given: SimpleNamespace) -> int:
     return 1 if sending.failed else 0
 
 
-def _format(given: SimpleNamespace) -> Callable[[int], InputFormat]:
+def _format(options: SimpleNamespace) -> Callable[[int], InputFormat]:
     """Return a function that makes the reader of --input-format, once max.request.size is known."""
-    name = given.input_format or LINES
+    name = options.input_format or LINES
     if name not in INPUT_FORMATS:
         refuse(f"'{name}' is not an input format; formats are {', '.join(INPUT_FORMATS)}")
     if name not in ENVELOPES:
-        require(given, "topic")
-        reader = _line_reader(given, name)
+        require(options, "topic")
+        reader = _line_reader(options, name)
         return lambda limit_bytes: Lines(reader, limit_bytes)
     for unused in ("reader_property", "reader_config", "key_encoding", "value_encoding"):
-        if getattr(given, unused):
+        if getattr(options, unused):
             refuse(
                 f"--{unused.replace('_', '-')} is only allowed with --input-format lines, not "
                 f"{name}"
@@ -287,13 +287,13 @@ def _format(given: SimpleNamespace) -> Callable[[int], InputFormat]:
     return MsgpackMaps if name == "msgpack" else JsonLinesInput
 
 
-def _line_reader(given: SimpleNamespace, name: str) -> LineReader:
+def _line_reader(options: SimpleNamespace, name: str) -> LineReader:
     default = TEXT if name == LINES else name
     try:
         return LineReader(
-            _reader_properties(given),
-            encoding(given.key_encoding or default),
-            encoding(given.value_encoding or default),
+            _reader_properties(options),
+            encoding(options.key_encoding or default),
+            encoding(options.value_encoding or default),
         )
     except UnknownEncoding as error:
         refuse(str(error))
@@ -301,25 +301,25 @@ def _line_reader(given: SimpleNamespace, name: str) -> LineReader:
         raise Refused(str(error)) from None
 
 
-def _reader_properties(given: SimpleNamespace) -> dict[str, str]:
-    if given.line_reader not in (None, *READERS):
-        raise Refused(f"{given.line_reader} is not supported; use {READERS[0]}")
-    config = {} if given.reader_config is None else read_properties(given.reader_config)
-    return config | key_values(given.reader_property)
+def _reader_properties(options: SimpleNamespace) -> dict[str, str]:
+    if options.line_reader not in (None, *READERS):
+        raise Refused(f"{options.line_reader} is not supported; use {READERS[0]}")
+    config = {} if options.reader_config is None else read_properties(options.reader_config)
+    return config | key_values(options.reader_property)
 
 
-def _producer_properties(given: SimpleNamespace) -> dict[str, str]:
+def _producer_properties(options: SimpleNamespace) -> dict[str, str]:
     """Return the producer's properties; options take precedence over --command-property, which
     takes precedence over --command-config.
     """
     properties = client_properties(
-        given, linger_ms=LINGER_MS, batch_size=BATCH_BYTES, client_id=CLIENT_ID
+        options, linger_ms=LINGER_MS, batch_size=BATCH_BYTES, client_id=CLIENT_ID
     )
-    if given.compression_codec is not None:
-        properties["compression.type"] = given.compression_codec
+    if options.compression_codec is not None:
+        properties["compression.type"] = options.compression_codec
     for name, _, _, key, _ in PRODUCER_OPTIONS:
-        if (value := getattr(given, attribute_of(name))) is not None:
+        if (value := getattr(options, attribute_of(name))) is not None:
             properties[key] = str(value)
-    if given.max_partition_memory_bytes is not None:
-        properties["batch.size"] = str(given.max_partition_memory_bytes)
+    if options.max_partition_memory_bytes is not None:
+        properties["batch.size"] = str(options.max_partition_memory_bytes)
     return properties

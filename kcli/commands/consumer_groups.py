@@ -202,7 +202,7 @@ MANUAL = Manual(
         section=CONNECTION,
     ),
 )
-def consumer_groups(given: SimpleNamespace) -> int:
+def consumer_groups(options: SimpleNamespace) -> int:
     """Lists, describes and deletes consumer groups, and resets their committed offsets.
 
     Exactly one action is required.  --describe, --delete and --reset-offsets act on the groups of
@@ -214,26 +214,26 @@ def consumer_groups(given: SimpleNamespace) -> int:
     not part of the lag, with --watch neither; without these options the lag is that of Kafka's
     tool, which counts them.  A group that does not exist is refused at once.
     """
-    states, types = _check(given)
-    if given.validate_regex is not None:
-        return _validated(given.validate_regex)
+    states, types = _check(options)
+    if options.validate_regex is not None:
+        return _validated(options.validate_regex)
     awaited = CLUSTER
-    if given.watch is not None:
+    if options.watch is not None:
         awaited = ""
-    elif given.until_lag is not None:
-        awaited = f"a lag of {given.until_lag:,}"
+    elif options.until_lag is not None:
+        awaited = f"a lag of {options.until_lag:,}"
 
     def act(out: Rows | None) -> int:
         last: list[Look] = []
         try:
-            return run(_act(given, states, types, out, last), given.timeout, awaited)
+            return run(_act(options, states, types, out, last), options.timeout, awaited)
         except TimeoutError as error:
-            if given.until_lag is None or not last:
+            if options.until_lag is None or not last:
                 raise
-            raise TimeoutError(f"{error}: {left_behind(last, given.until_lag)}") from error
+            raise TimeoutError(f"{error}: {left_behind(last, options.until_lag)}") from error
 
-    if given.output is not None:
-        with rows(given, _shape(given)) as out:
+    if options.output is not None:
+        with rows(options, _shape(options)) as out:
             return act(out) or out.status
     try:
         return act(None)
@@ -244,20 +244,20 @@ def consumer_groups(given: SimpleNamespace) -> int:
         return status_of(error)
 
 
-def _shape(given: SimpleNamespace) -> RowShape:
-    if given.reset_offsets:
+def _shape(options: SimpleNamespace) -> RowShape:
+    if options.reset_offsets:
         return RESET
-    if given.list:
+    if options.list:
         return LIST
-    if given.watch is not None:
+    if options.watch is not None:
         return WATCH
-    if given.members:
+    if options.members:
         return MEMBERS
-    return OFFSETS if given.state is None else STATE
+    return OFFSETS if options.state is None else STATE
 
 
 async def _act(
-    given: SimpleNamespace,
+    options: SimpleNamespace,
     states: list[str],
     types: list[str],
     out: Rows | None,
@@ -266,28 +266,28 @@ async def _act(
     from kcli.client.admin import Admin
     from kcli.groups import deleting, describing, resetting, watching
 
-    async with Admin(admin_config(given)) as admin:
-        if given.list:
-            await describing.print_list(admin, given, states, types, out)
+    async with Admin(admin_config(options)) as admin:
+        if options.list:
+            await describing.print_list(admin, options, states, types, out)
             return DONE
-        if given.delete_offsets:
-            return await deleting.delete_offsets(admin, given, given.group[0])
-        if given.watch is not None or given.until_lag is not None:
-            await watching.watch(admin, given, lambda: _groups(admin, given), out, last)
-            if given.watch is not None:
+        if options.delete_offsets:
+            return await deleting.delete_offsets(admin, options, options.group[0])
+        if options.watch is not None or options.until_lag is not None:
+            await watching.watch(admin, options, lambda: _groups(admin, options), out, last)
+            if options.watch is not None:
                 return DONE
-        names = await _groups(admin, given)
-        if given.describe:
-            return await describing.print_description(admin, given, names, out)
-        if given.delete:
-            return await deleting.delete(admin, given, names)
-        return await resetting.reset(admin, given, names, out)
+        names = await _groups(admin, options)
+        if options.describe:
+            return await describing.print_description(admin, options, names, out)
+        if options.delete:
+            return await deleting.delete(admin, options, names)
+        return await resetting.reset(admin, options, names, out)
 
 
-async def _groups(admin: Admin, given: SimpleNamespace) -> list[str]:
-    if given.all_groups:
+async def _groups(admin: Admin, options: SimpleNamespace) -> list[str]:
+    if options.all_groups:
         return sorted(group.group for group in await listed(admin))
-    return list(dict.fromkeys(given.group))
+    return list(dict.fromkeys(options.group))
 
 
 def _validated(pattern: str) -> int:
@@ -299,58 +299,58 @@ def _validated(pattern: str) -> int:
     return FOUND
 
 
-def _check(given: SimpleNamespace) -> tuple[list[str], list[str]]:
+def _check(options: SimpleNamespace) -> tuple[list[str], list[str]]:
     """Check the rules between options; return the states and types for --list."""
     for name, actions in (
         *((name, ("describe",)) for name in ("members", "offsets", "verbose", *LIVE)),
         ("state", ("describe", "list")),
         ("type", ("list",)),
     ):
-        if is_given(given, name) and not any(is_given(given, action) for action in actions):
+        if is_given(options, name) and not any(is_given(options, action) for action in actions):
             refuse(f"Option(s) [{name}] are unavailable given other options on the command line")
     for action in ("describe", "delete", "reset-offsets"):
-        if is_given(given, action):
-            _check_action(given, action)
-            if not given.group and not given.all_groups:
+        if is_given(options, action):
+            _check_action(options, action)
+            if not options.group and not options.all_groups:
                 refuse(f"Option [{action}] takes one of these options: [all-groups], [group]")
-    if given.delete_offsets:
-        if not given.group or not given.topic:
+    if options.delete_offsets:
+        if not options.group or not options.topic:
             refuse("Option [delete-offsets] takes the following options: [group], [topic]")
-        if len(given.group) > 1:
+        if len(options.group) > 1:
             refuse("Found multiple arguments for option group, but you asked for only one")
-    for scenario in SCENARIOS if given.reset_offsets else ():
-        exclude(given, scenario, [other for other in SCENARIOS if other != scenario])
-    exclude(given, "group", ("all-groups", "list"))
-    exclude(given, "topic", ("list", "describe"))
+    for scenario in SCENARIOS if options.reset_offsets else ():
+        exclude(options, scenario, [other for other in SCENARIOS if other != scenario])
+    exclude(options, "group", ("all-groups", "list"))
+    exclude(options, "topic", ("list", "describe"))
     for action in ("delete", "delete-offsets", "validate-regex"):
-        exclude(given, "output", (action,))
-    exclude(given, "output", ("export",))
-    if sum(is_given(given, action) for action in ACTIONS) != 1:
+        exclude(options, "output", (action,))
+    exclude(options, "output", ("export",))
+    if sum(is_given(options, action) for action in ACTIONS) != 1:
         refuse(f"Command must include exactly one action: --{', --'.join(ACTIONS)}")
-    if not given.list:
+    if not options.list:
         return [], []
-    return _chosen("state", given.state, STATES), _chosen("type", given.type, TYPES)
+    return _chosen("state", options.state, STATES), _chosen("type", options.type, TYPES)
 
 
-def _check_action(given: SimpleNamespace, action: str) -> None:
+def _check_action(options: SimpleNamespace, action: str) -> None:
     if action == "describe":
-        if sum(is_given(given, view) for view in VIEWS) > 1:
+        if sum(is_given(options, view) for view in VIEWS) > 1:
             names = ", ".join(f"[{view}]" for view in VIEWS)
             refuse(f"Option [describe] takes at most one of these options: {names}")
-        if given.state:
+        if options.state:
             refuse("Option [describe] does not take a value for [state]")
         for name in LIVE:
-            exclude(given, name, ("members", "state"))
-        if given.until_lag is not None and given.until_lag < 0:
+            exclude(options, name, ("members", "state"))
+        if options.until_lag is not None and options.until_lag < 0:
             refuse("--until-lag must be a number of records, at least 0")
-    if action == "delete" and given.topic:
+    if action == "delete" and options.topic:
         refuse(
             "The consumer does not support topic-specific offset deletion from a consumer group."
         )
     if action == "reset-offsets":
-        if given.dry_run and given.execute:
+        if options.dry_run and options.execute:
             refuse("Option [reset-offsets] only accepts one of [execute] and [dry-run]")
-        if not given.dry_run and not given.execute:
+        if not options.dry_run and not options.execute:
             complain(NO_EXECUTE)
 
 

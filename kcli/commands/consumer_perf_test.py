@@ -173,35 +173,35 @@ MANUAL = Manual(
     option("--threads", "Ignored.", "N", section=OLDER),
     option("--num-fetch-threads", "Ignored.", "N", section=OLDER),
 )
-def consumer_perf_test(given: SimpleNamespace) -> int:
+def consumer_perf_test(options: SimpleNamespace) -> int:
     """Reads records as fast as possible, and reports the rate.
 
     The result is a line of comma-separated numbers, under a heading that names them.
     """
-    _check(given)
+    _check(options)
     from kcli.client.config import ConsumerConfig
 
-    properties = _properties(given)
+    properties = _properties(options)
     config = warned(ConsumerConfig.of(properties))
-    subject = given.topic or given.include
-    workload = {"records": given.num_records, "from_latest": given.from_latest}
+    subject = options.topic or options.include
+    workload = {"records": options.num_records, "from_latest": options.from_latest}
     evaluation = judging.RunEvaluation(
-        given, METRICS, judging.run_of("consumer", subject, properties, workload)
+        options, METRICS, judging.run_of("consumer", subject, properties, workload)
     )
-    timeout_ms = TIMEOUT_MS if given.timeout is None else given.timeout
+    timeout_ms = TIMEOUT_MS if options.timeout is None else options.timeout
     wanted = ConsumerPerfOptions(
-        given.topic,
-        None if given.include is None else name_pattern(given.include),
-        given.num_records,
+        options.topic,
+        None if options.include is None else name_pattern(options.include),
+        options.num_records,
         timeout_ms / 1000,
-        (given.reporting_interval or REPORT_EVERY_MS) / 1000,
+        (options.reporting_interval or REPORT_EVERY_MS) / 1000,
     )
-    with rows_if_asked(given, RUN) as out:
-        return _run(given, wanted, config, evaluation, out)
+    with rows_if_asked(options, RUN) as out:
+        return _run(options, wanted, config, evaluation, out)
 
 
 def _run(
-    given: SimpleNamespace,
+    options: SimpleNamespace,
     wanted: ConsumerPerfOptions,
     config: ConsumerConfig,
     evaluation: judging.RunEvaluation,
@@ -209,9 +209,9 @@ def _run(
 ) -> int:
     from kcli.client.producer import wall_clock_ms
 
-    date = functools.partial(_date, given.date_format or DATE_FORMAT)
-    detailed = given.show_detailed_stats
-    if out is None and not given.hide_header:
+    date = functools.partial(_date, options.date_format or DATE_FORMAT)
+    detailed = options.show_detailed_stats
+    if out is None and not options.hide_header:
         answer(DETAILED_HEADER if detailed else HEADER)
     on_window = functools.partial(_window, out, detailed, date)
     consuming = Consuming(wanted, config, on_window, wall_clock_ms)
@@ -262,42 +262,42 @@ def _date(pattern: str, time_ms: int) -> str:
     return dates.formatted(datetime.fromtimestamp(time_ms / 1000, UTC).astimezone(), pattern)
 
 
-def _check(given: SimpleNamespace) -> None:
+def _check(options: SimpleNamespace) -> None:
     """Check the rules between options, mostly in Kafka's words."""
-    if given.num_records is None:
+    if options.num_records is None:
         refuse('Missing required argument "[num-records]"')
-    if (given.topic is None) == (given.include is None):
+    if (options.topic is None) == (options.include is None):
         refuse("Exactly one of the following arguments is required: [topic], [include]")
     for name in ("num-records", "reporting-interval", "fetch-size"):
-        if (value := getattr(given, attribute_of(name))) is not None and value <= 0:
+        if (value := getattr(options, attribute_of(name))) is not None and value <= 0:
             refuse(f"--{name} should be greater than zero.")
     try:
-        _date(given.date_format or DATE_FORMAT, 0)
+        _date(options.date_format or DATE_FORMAT, 0)
     except ValueError as error:
-        refuse(f"--date-format {given.date_format}: {error}")
-    if given.print_metrics:
+        refuse(f"--date-format {options.date_format}: {error}")
+    if options.print_metrics:
         raise Refused(judging.NO_METRICS)
 
 
-def _properties(given: SimpleNamespace) -> dict[str, str]:
+def _properties(options: SimpleNamespace) -> dict[str, str]:
     """Return the consumer's properties, in decreasing precedence: options, --command-property,
     --command-config, the defaults of this test.
     """
     properties = client_properties(
-        given,
+        options,
         client_id=CLIENT_ID,
         check_crcs="false",
         max_partition_fetch_bytes=str(FETCH_BYTES),
         receive_buffer_bytes=str(SOCKET_BUFFER_BYTES),
     )
     properties.pop("group.id", None)
-    if given.group is not None:
-        properties["group.id"] = given.group
+    if options.group is not None:
+        properties["group.id"] = options.group
     else:
         properties.pop("enable.auto.commit", None)
-    properties["auto.offset.reset"] = "latest" if given.from_latest else "earliest"
-    if given.fetch_size is not None:
-        properties["max.partition.fetch.bytes"] = str(given.fetch_size)
-    if given.socket_buffer_size is not None:
-        properties["receive.buffer.bytes"] = str(given.socket_buffer_size)
+    properties["auto.offset.reset"] = "latest" if options.from_latest else "earliest"
+    if options.fetch_size is not None:
+        properties["max.partition.fetch.bytes"] = str(options.fetch_size)
+    if options.socket_buffer_size is not None:
+        properties["receive.buffer.bytes"] = str(options.socket_buffer_size)
     return properties

@@ -80,33 +80,33 @@ DELETED = RowShape(
     formatted(DELETED),
     cluster,
 )
-def delete_records(given: SimpleNamespace) -> int:
+def delete_records(options: SimpleNamespace) -> int:
     """Deletes the records of partitions before an offset.
 
     The file is {"partitions": [{"topic": "foo", "partition": 1, "offset": 3}], "version": 1};
     version may be left out.  Deleted records cannot be restored.
     """
-    require(given, "offset-json-file")
-    exclude(given, "dry-run", ("output",))
-    with rows_if_asked(given, DELETED) as out:
-        path = given.offset_json_file
+    require(options, "offset-json-file")
+    exclude(options, "dry-run", ("output",))
+    with rows_if_asked(options, DELETED) as out:
+        path = options.offset_json_file
         offsets = _offsets(json_file.read(path), path)
-        status = run(_delete(given, offsets, out), given.timeout, CLUSTER)
+        status = run(_delete(options, offsets, out), options.timeout, CLUSTER)
     return status if out is None else status or out.status
 
 
 async def _delete(
-    given: SimpleNamespace, offsets: Mapping[TopicPartition, Offset], out: Rows | None
+    options: SimpleNamespace, offsets: Mapping[TopicPartition, Offset], out: Rows | None
 ) -> int:
     from kcli.client.admin import Admin
 
-    async with Admin(admin_config(given)) as admin:
-        if given.dry_run:
+    async with Admin(admin_config(options)) as admin:
+        if options.dry_run:
             return await _preview(admin, offsets)
-        if not given.yes and sys.stdin.isatty():
+        if not options.yes and sys.stdin.isatty():
             steps, _ = await _steps(admin, offsets)
             if steps:
-                await confirm(given, *steps)
+                await confirm(options, *steps)
         if out is None:
             answer("Executing records delete operation")
         results = await admin.delete_records(offsets)

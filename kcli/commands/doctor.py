@@ -69,7 +69,7 @@ FINDING = RowShape(
     formatted(FINDING),
     cluster,
 )
-def doctor(given: SimpleNamespace) -> int:
+def doctor(options: SimpleNamespace) -> int:
     """Checks a cluster once and prints its problems, each with a remedy.
 
     It checks: the addresses that brokers advertise, as seen from this machine; missing brokers;
@@ -79,20 +79,20 @@ def doctor(given: SimpleNamespace) -> int:
     whose members make no progress; transactions that hold back readers; brokers of different
     versions.
     """
-    return run(_doctor(given), given.timeout, CLUSTER)
+    return run(_doctor(options), options.timeout, CLUSTER)
 
 
-async def _doctor(given: SimpleNamespace) -> int:
+async def _doctor(options: SimpleNamespace) -> int:
     from kcli.client.admin import Admin
     from kcli.doctor.checks import CHECKS
     from kcli.doctor.snapshot import take
 
-    config = admin_config(given, client_id="doctor", default_api_timeout_ms=str(API_TIMEOUT_MS))
-    watch_s = WATCH_S if given.watch is None else given.watch
+    config = admin_config(options, client_id="doctor", default_api_timeout_ms=str(API_TIMEOUT_MS))
+    watch_s = WATCH_S if options.watch is None else options.watch
     async with Admin(config) as admin:
         seen = await take(admin, config.bootstrap_servers, time.time_ns() // 1_000_000, watch_s)
     findings = [(name, finding) for name, check in CHECKS.items() for finding in check(seen)]
-    with rows_if_asked(given, FINDING) as out:
+    with rows_if_asked(options, FINDING) as out:
         for name, finding in findings:
             if out is None:
                 _print(finding)

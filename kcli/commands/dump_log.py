@@ -128,7 +128,7 @@ MANUAL = Manual(
     option("--check", "End with status 3 if an inconsistency is found."),
     formatted(*ALL),
 )
-def dump_log(given: SimpleNamespace) -> int:
+def dump_log(options: SimpleNamespace) -> int:
     """Decodes log, index and snapshot files of a broker, which need not be running.
 
     The suffix of a file determines its type: .log and .checkpoint hold record batches, .index and
@@ -145,31 +145,35 @@ def dump_log(given: SimpleNamespace) -> int:
     from kcli.segments.segment_files import UNLIMITED, Problems
     from kcli.segments.segment_text import Printing
 
-    require(given, "files")
-    if is_given(given, REMOTE_LOG):
+    require(options, "files")
+    if is_given(options, REMOTE_LOG):
         raise Refused(f"--{REMOTE_LOG}: k does not support the metadata of tiered storage")
-    exclude(given, "output", ("skip-record-metadata",))
-    decode = _decoder(given)
-    contents = bool(given.print_data_log or given.key_decoder_class or given.value_decoder_class)
-    contents = contents or any(is_given(given, name) for name in DECODERS)
+    exclude(options, "output", ("skip-record-metadata",))
+    decode = _decoder(options)
+    contents = bool(
+        options.print_data_log or options.key_decoder_class or options.value_decoder_class
+    )
+    contents = contents or any(is_given(options, name) for name in DECODERS)
     printing = Printing(
-        deep=contents or given.deep_iteration,
+        deep=contents or options.deep_iteration,
         contents=contents,
-        metadata=not given.skip_record_metadata,
+        metadata=not options.skip_record_metadata,
         decode=decode,
     )
-    given.max_bytes = UNLIMITED if given.max_bytes is None else given.max_bytes
-    given.max_message_size = 5242880 if given.max_message_size is None else given.max_message_size
-    paths = given.files.rstrip(",").split(",")
+    options.max_bytes = UNLIMITED if options.max_bytes is None else options.max_bytes
+    options.max_message_size = (
+        5242880 if options.max_message_size is None else options.max_message_size
+    )
+    paths = options.files.rstrip(",").split(",")
     problems = Problems()
     with FileReading(paths) as reading:
-        if given.output is None:
-            status = _print_lines(paths, given, printing, problems, reading)
+        if options.output is None:
+            status = _print_lines(paths, options, printing, problems, reading)
         else:
-            with rows(given, _shape(paths, printing.deep)) as out:
-                _print_rows(paths, given, printing, problems, reading, out)
+            with rows(options, _shape(paths, printing.deep)) as out:
+                _print_rows(paths, options, printing, problems, reading, out)
             status = out.status
-    return FOUND if status == DONE and given.check and any(problems.named()) else status
+    return FOUND if status == DONE and options.check and any(problems.named()) else status
 
 
 class FileReading:
@@ -237,7 +241,7 @@ def _kind(path: str) -> str:
 
 def _print_lines(
     paths: Sequence[str],
-    given: SimpleNamespace,
+    options: SimpleNamespace,
     printing: Printing,
     problems: Problems,
     reading: FileReading,
@@ -246,7 +250,7 @@ def _print_lines(
     for path in paths:
         answer(f"Dumping {path}")
         try:
-            for line in _lines(path, given, printing, problems, reading):
+            for line in _lines(path, options, printing, problems, reading):
                 answer(line)
         except BrokenPipeError:
             raise  # the reader of standard output has closed it: not an error of the file
@@ -260,7 +264,7 @@ def _print_lines(
 
 def _print_rows(
     paths: Sequence[str],
-    given: SimpleNamespace,
+    options: SimpleNamespace,
     printing: Printing,
     problems: Problems,
     reading: FileReading,
@@ -270,11 +274,11 @@ def _print_rows(
 
     for path in paths:
         try:
-            if given.index_sanity_check and _is_index(path):
+            if options.index_sanity_check and _is_index(path):
                 _check_sanity(path)
                 continue
-            for entry in _entries(path, given, printing.deep, problems, reading):
-                values = None if _is_quiet(path, given) else row(entry, printing)
+            for entry in _entries(path, options, printing.deep, problems, reading):
+                values = None if _is_quiet(path, options) else row(entry, printing)
                 if values is not None:
                     out.row(file=path, **values)
         except BrokenPipeError:
@@ -285,16 +289,16 @@ def _print_rows(
         out.problem(path, code, text)
 
 
-def _decoder(given: SimpleNamespace) -> Decoder:
+def _decoder(options: SimpleNamespace) -> Decoder:
     from kcli.segments import decoders
 
-    chosen = [name for name in DECODERS if is_given(given, name)]
+    chosen = [name for name in DECODERS if is_given(options, name)]
     for other in chosen[1:]:
-        exclude(given, chosen[0], [other])
+        exclude(options, chosen[0], [other])
     if chosen:
         decoder: Decoder = getattr(decoders, DECODERS[chosen[0]][0])
         return decoder
-    return decoders.plain(_class(given.key_decoder_class), _class(given.value_decoder_class))
+    return decoders.plain(_class(options.key_decoder_class), _class(options.value_decoder_class))
 
 
 def _class(name: str | None) -> Callable[[bytes], str]:
@@ -314,7 +318,7 @@ def _decoded(decode: Callable[[bytes], object], data: bytes) -> str:
 
 def _lines(
     path: str,
-    given: SimpleNamespace,
+    options: SimpleNamespace,
     printing: Printing,
     problems: Problems,
     reading: FileReading,
@@ -330,12 +334,12 @@ def _lines(
     if kind == "index" and os.stat(path).st_size == 0:
         yield f"{path} is empty."
         return
-    if given.index_sanity_check and _is_index(path):
+    if options.index_sanity_check and _is_index(path):
         _check_sanity(path)
         yield f"{path} passed sanity check."
         return
-    for entry in _entries(path, given, printing.deep, problems, reading):
-        if not _is_quiet(path, given):
+    for entry in _entries(path, options, printing.deep, problems, reading):
+        if not _is_quiet(path, options):
             yield line(entry, printing)
 
 
@@ -343,9 +347,9 @@ def _is_index(path: str) -> bool:
     return _kind(path) in ("index", "timeindex")
 
 
-def _is_quiet(path: str, given: SimpleNamespace) -> bool:
+def _is_quiet(path: str, options: SimpleNamespace) -> bool:
     """Whether only problems are shown."""
-    return bool(given.verify_index_only) and _is_index(path)
+    return bool(options.verify_index_only) and _is_index(path)
 
 
 def _check_sanity(path: str) -> None:
@@ -359,7 +363,7 @@ def _check_sanity(path: str) -> None:
 
 
 def _entries(
-    path: str, given: SimpleNamespace, deep: bool, problems: Problems, reading: FileReading
+    path: str, options: SimpleNamespace, deep: bool, problems: Problems, reading: FileReading
 ) -> Iterator[Entry]:
     """Yield the entries of a file; for an index, the log next to it is read too."""
     from kcli.segments import segment_files as files
@@ -370,14 +374,14 @@ def _entries(
     reading.file(path)
     match _kind(path):
         case "log" | "checkpoint":
-            for entry in files.log_entries(full, data, deep, given.max_bytes, problems):
+            for entry in files.log_entries(full, data, deep, options.max_bytes, problems):
                 if isinstance(entry, files.BatchEntry):
                     reading.at(entry.position)
                 yield entry
         case "index":
             log = _mapped(f"{beside}.log")
             base = _base_offset(path)
-            size = given.max_message_size
+            size = options.max_message_size
             yield from files.index_entries(full, bytes(data), base, log, size, problems)
         case "timeindex":
             log = _mapped(f"{beside}.log")

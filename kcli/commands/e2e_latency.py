@@ -108,41 +108,41 @@ MANUAL = Manual(
     ),
     timeout,
 )
-def e2e_latency(given: SimpleNamespace) -> int:
+def e2e_latency(options: SimpleNamespace) -> int:
     """Sends one record at a time, reads it back, and measures how long that takes.
 
     Every thousandth record is printed as a line with its number and its time in milliseconds; mean
     and percentiles follow at the end.
     """
-    _take_words(given)
-    _check(given)
+    _take_words(options)
+    _check(options)
     trip = Trip(
-        given.topic,
-        given.num_records,
-        given.record_size,
-        given.record_key_size or 0,
-        given.num_headers or 0,
-        given.record_header_key_size or 0,
-        given.record_header_size or 0,
+        options.topic,
+        options.num_records,
+        options.record_size,
+        options.record_key_size or 0,
+        options.num_headers or 0,
+        options.record_header_key_size or 0,
+        options.record_header_size or 0,
     )
-    properties = client_properties(given)
-    configs = _configs(properties, given.producer_acks)
+    properties = client_properties(options)
+    configs = _configs(properties, options.producer_acks)
     workload = {
-        "acks": given.producer_acks,
+        "acks": options.producer_acks,
         "records": trip.records,
         "value_bytes": trip.value_bytes,
         "key_bytes": trip.key_bytes,
         "headers": [trip.headers, trip.header_key_bytes, trip.header_value_bytes],
     }
     evaluation = judging.RunEvaluation(
-        given, METRICS, judging.run_of("e2e", trip.topic, properties, workload)
+        options, METRICS, judging.run_of("e2e", trip.topic, properties, workload)
     )
-    with rows_if_asked(given, RUN) as out:
-        return _run(given, trip, configs, evaluation, out)
+    with rows_if_asked(options, RUN) as out:
+        return _run(options, trip, configs, evaluation, out)
 
 
 def _run(
-    given: SimpleNamespace,
+    options: SimpleNamespace,
     trip: Trip,
     configs: tuple[AdminConfig, ProducerConfig, ConsumerConfig],
     evaluation: judging.RunEvaluation,
@@ -162,7 +162,7 @@ def _run(
 
     trips = RoundTrips(trip, *configs, on_created=created, on_trip=gone)
     try:
-        run(trips.all(), given.timeout)
+        run(trips.all(), options.timeout)
     finally:
         total = trips.total
         if total.records:
@@ -182,12 +182,12 @@ def _print(total: Sum, out: Rows | None) -> None:
     )
 
 
-def _take_words(given: SimpleNamespace) -> None:
+def _take_words(options: SimpleNamespace) -> None:
     """Convert the older form, five or six words, to options."""
-    words = given.words
+    words = options.words
     if not words:
         return
-    if len(words) not in (5, 6) or any(getattr(given, name) is not None for name in POSITIONS):
+    if len(words) not in (5, 6) or any(getattr(options, name) is not None for name in POSITIONS):
         refuse(
             f"Invalid number of arguments. Expected 5 or 6 positional arguments, but got "
             f"{len(words)}. Usage: bootstrap-server topic num-records producer-acks record-size "
@@ -197,27 +197,27 @@ def _take_words(given: SimpleNamespace) -> None:
         is_count = name in ("num_records", "record_size")
         if is_count and not (re.fullmatch(r"[+-]?[0-9]+", word) and abs(int(word)) <= LAST_INT):
             refuse(f"Cannot parse argument '{word}' of option {name.replace('_', '-')}")
-        setattr(given, name, int(word) if is_count else word)
+        setattr(options, name, int(word) if is_count else word)
     if len(words) > 5 and words[5].strip():
-        given.command_config = words[5]
+        options.command_config = words[5]
 
 
-def _check(given: SimpleNamespace) -> None:
+def _check(options: SimpleNamespace) -> None:
     """Check the options, in Kafka's words."""
     for name in ("topic", "num-records", "producer-acks", "record-size"):
-        if getattr(given, attribute_of(name)) is None:
+        if getattr(options, attribute_of(name)) is None:
             refuse(f'Missing required argument "[{name}]"')
-    if given.num_records <= 0:
+    if options.num_records <= 0:
         refuse("Value for --num-records must be a positive integer.")
     for name in ("record-size", "record-key-size", "record-header-key-size", "num-headers"):
-        if (getattr(given, attribute_of(name)) or 0) < 0:
+        if (getattr(options, attribute_of(name)) or 0) < 0:
             refuse(f"Value for --{name} must be a non-negative integer.")
-    if (given.record_header_size or 0) < -1:
+    if (options.record_header_size or 0) < -1:
         refuse(
             "Value for --record-header-size must be a non-negative integer or -1 for null header "
             "value."
         )
-    if given.producer_acks not in ("1", "all"):
+    if options.producer_acks not in ("1", "all"):
         refuse(
             "Invalid value for --producer-acks. Latency testing requires synchronous "
             "acknowledgement. Please use '1' or 'all'."

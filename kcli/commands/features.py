@@ -130,48 +130,48 @@ LEVELS = range(-(1 << 15), 1 << 15)
     ),
     option("--metadata", "The metadata.version, by name.", "RELEASE", section=OLDER),
 )
-def features(given: SimpleNamespace) -> int:
+def features(options: SimpleNamespace) -> int:
     """Describes the features of a cluster, and changes their levels.
 
     A feature can be raised to a level that all brokers support; from then on brokers and clients
     may use it.  version-mapping prints the levels of a release of Apache Kafka, and
     feature-dependencies the other features that a level needs.
     """
-    action = _action(given)
-    if given.bootstrap_controller is not None:
-        given.bootstrap_server = given.bootstrap_controller
+    action = _action(options)
+    if options.bootstrap_controller is not None:
+        options.bootstrap_server = options.bootstrap_controller
     if action in UPDATES:
-        return run(_update(given, action), given.timeout, CLUSTER)
+        return run(_update(options, action), options.timeout, CLUSTER)
     shape = {"describe": DESCRIBE, "version-mapping": MAPPING}.get(action, DEPENDENCIES)
-    with rows_if_asked(given, shape) as out:
+    with rows_if_asked(options, shape) as out:
         if action == "describe":
-            return run(_describe(given, out), given.timeout, CLUSTER)
+            return run(_describe(options, out), options.timeout, CLUSTER)
         if action == "version-mapping":
-            _print_mapping(given.release_version, out)
+            _print_mapping(options.release_version, out)
         else:
-            _print_dependencies(given.feature, out)
+            _print_dependencies(options.feature, out)
     return DONE
 
 
-def _action(given: SimpleNamespace) -> str:
-    if len(given.action) != 1 or given.action[0] not in ACTIONS:
+def _action(options: SimpleNamespace) -> str:
+    if len(options.action) != 1 or options.action[0] not in ACTIONS:
         refuse(f"name exactly one action: {', '.join(ACTIONS)}")
-    action: str = given.action[0]
+    action: str = options.action[0]
     every = {name for names in ACTIONS.values() for name in names}
     for name in sorted(every.difference(ACTIONS[action])):
-        if is_given(given, name):
+        if is_given(options, name):
             refuse(f"--{name} is not allowed with {action}")
-    exclude(given, "bootstrap-controller", ("bootstrap-server",))
-    if action in UPDATES and given.output is not None:
+    exclude(options, "bootstrap-controller", ("bootstrap-server",))
+    if action in UPDATES and options.output is not None:
         refuse(f"--output is not allowed with {action}")
-    if action == "feature-dependencies" and not given.feature:
+    if action == "feature-dependencies" and not options.feature:
         refuse("argument --feature is required")
     return action
 
 
-async def _describe(given: SimpleNamespace, out: Rows | None) -> int:
-    async with _admin(given) as admin:
-        found = await admin.features.describe(given.node_id)
+async def _describe(options: SimpleNamespace, out: Rows | None) -> int:
+    async with _admin(options) as admin:
+        found = await admin.features.describe(options.node_id)
     for name, (least, most) in sorted(found.supported.items()):
         level = found.finalized.get(name, 0)
         if out is not None:
@@ -195,24 +195,24 @@ async def _describe(given: SimpleNamespace, out: Rows | None) -> int:
 # Updates
 
 
-async def _update(given: SimpleNamespace, action: str) -> int:
+async def _update(options: SimpleNamespace, action: str) -> int:
     from kcli.client.features import UpgradeType
 
     if action == "upgrade":
         kind = UpgradeType.UPGRADE
     else:
-        kind = UpgradeType.UNSAFE_DOWNGRADE if given.unsafe else UpgradeType.SAFE_DOWNGRADE
-    updates = _updates(given, action, kind)
+        kind = UpgradeType.UNSAFE_DOWNGRADE if options.unsafe else UpgradeType.SAFE_DOWNGRADE
+    updates = _updates(options, action, kind)
     if not updates:
         raise Refused(f"You must specify at least one feature to {action}")
-    async with _admin(given) as admin:
-        if given.unsafe and not given.dry_run:
+    async with _admin(options) as admin:
+        if options.unsafe and not options.dry_run:
             names = ", ".join(sorted(updates))
-            await confirm(given, f"{action} {names}, which may lose metadata for good")
-        results = await admin.features.update(updates, validate_only=given.dry_run)
+            await confirm(options, f"{action} {names}, which may lose metadata for good")
+        results = await admin.features.update(updates, validate_only=options.dry_run)
     failed = 0
     for name, error in sorted(results.items()):
-        answer(_outcome_text(action, name, updates[name].level, error, given.dry_run))
+        answer(_outcome_text(action, name, updates[name].level, error, options.dry_run))
         failed += error is not None
     if failed:
         raise Refused(f"{failed} out of {len(updates)} operation(s) failed.")
@@ -230,16 +230,16 @@ def _outcome_text(
     return f"{name} {'can be' if dry_run else 'was'} {done}{to}."
 
 
-def _updates(given: SimpleNamespace, action: str, kind: UpgradeType) -> dict[str, FeatureUpdate]:
+def _updates(options: SimpleNamespace, action: str, kind: UpgradeType) -> dict[str, FeatureUpdate]:
     from kcli.client.features import FeatureUpdate
 
     if action == "disable":
-        _are_different(given.feature)
-        return {name: FeatureUpdate(0, kind) for name in given.feature}
-    if given.release_version is not None:
-        if given.metadata is not None or given.feature:
+        _are_different(options.feature)
+        return {name: FeatureUpdate(0, kind) for name in options.feature}
+    if options.release_version is not None:
+        if options.metadata is not None or options.feature:
             raise Refused("Can not specify `release-version` with other feature flags.")
-        levels = _levels(given.release_version)
+        levels = _levels(options.release_version)
         # A feature is never upgraded to level 0.
         return {
             name: FeatureUpdate(level, kind)
@@ -247,10 +247,10 @@ def _updates(given: SimpleNamespace, action: str, kind: UpgradeType) -> dict[str
             if level or action != "upgrade"
         }
     updates: dict[str, FeatureUpdate] = {}
-    if given.metadata is not None:
+    if options.metadata is not None:
         answer(" `metadata` flag is deprecated and may be removed in a future release.")
-        updates[METADATA_VERSION] = FeatureUpdate(_metadata_level(given.metadata), kind)
-    named = [_name_and_level(text) for text in given.feature]
+        updates[METADATA_VERSION] = FeatureUpdate(_metadata_level(options.metadata), kind)
+    named = [_name_and_level(text) for text in options.feature]
     _are_different([*updates, *(name for name, _ in named)])
     return updates | {name: FeatureUpdate(level, kind) for name, level in named}
 
@@ -341,9 +341,9 @@ def _named(name: str, level: int) -> str:
     return f"{name}={level}"
 
 
-def _admin(given: SimpleNamespace) -> Admin:
+def _admin(options: SimpleNamespace) -> Admin:
     from kcli.client.admin import Admin
 
-    controllers = given.bootstrap_controller
+    controllers = options.bootstrap_controller
     named = {} if controllers is None else {"bootstrap_controllers": controllers}
-    return Admin(admin_config(given, **named))
+    return Admin(admin_config(options, **named))

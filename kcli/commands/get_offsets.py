@@ -108,7 +108,7 @@ class Rule(NamedTuple):
     option("--offsets", "Ignored.", "N", section=OLDER),
     option("--max-wait-ms", "Ignored.", "MS", section=OLDER),
 )
-def get_offsets(given: SimpleNamespace) -> int:
+def get_offsets(options: SimpleNamespace) -> int:
     """Prints an offset for each partition, as TOPIC:PARTITION:OFFSET.
 
     Without --topic, --partitions and --topic-partitions, all partitions are shown.  Lines are
@@ -116,20 +116,20 @@ def get_offsets(given: SimpleNamespace) -> int:
     offset, for example if all its records are older than the given time, is left out; with --output
     it is a row whose offset is null.
     """
-    if given.output is not None:
-        with rows(given, OFFSETS) as out:
-            run(_list_offsets(given, out), given.timeout, CLUSTER)
+    if options.output is not None:
+        with rows(options, OFFSETS) as out:
+            run(_list_offsets(options, out), options.timeout, CLUSTER)
         return out.status
     try:
-        return run(_print_offsets(given), given.timeout, CLUSTER)
+        return run(_print_offsets(options), options.timeout, CLUSTER)
     except EXPECTED as error:
         complain(f"Error occurred: {reason(error)}")
         return status_of(error)
 
 
-async def _print_offsets(given: SimpleNamespace) -> int:
+async def _print_offsets(options: SimpleNamespace) -> int:
     status = 0
-    for partition, listed in await _offsets(given):
+    for partition, listed in await _offsets(options):
         if isinstance(listed, KafkaError):
             complain(
                 f"Skip getting offsets for topic-partition {partition} due to error: "
@@ -141,8 +141,8 @@ async def _print_offsets(given: SimpleNamespace) -> int:
     return status
 
 
-async def _list_offsets(given: SimpleNamespace, out: Rows) -> None:
-    for partition, listed in await _offsets(given):
+async def _list_offsets(options: SimpleNamespace, out: Rows) -> None:
+    for partition, listed in await _offsets(options):
         if isinstance(listed, KafkaError):
             out.refused(str(partition), listed)
             continue
@@ -156,14 +156,14 @@ async def _list_offsets(given: SimpleNamespace, out: Rows) -> None:
 
 
 async def _offsets(
-    given: SimpleNamespace,
+    options: SimpleNamespace,
 ) -> list[tuple[TopicPartition, ListedOffset | KafkaError]]:
     from kcli.client.admin import Admin
 
-    rules = _rules(given)
-    spec = _spec(given.time or "latest")
-    async with Admin(admin_config(given, client_id=CLIENT_ID)) as admin:
-        partitions = await _partitions(admin, given, rules)
+    rules = _rules(options)
+    spec = _spec(options.time or "latest")
+    async with Admin(admin_config(options, client_id=CLIENT_ID)) as admin:
+        partitions = await _partitions(admin, options, rules)
         if not partitions:
             raise Refused("Could not match any topic-partitions with the specified filters")
         found = await admin.list_offsets(dict.fromkeys(partitions, spec))
@@ -171,9 +171,9 @@ async def _offsets(
 
 
 async def _partitions(
-    admin: Admin, given: SimpleNamespace, rules: Sequence[Rule]
+    admin: Admin, options: SimpleNamespace, rules: Sequence[Rule]
 ) -> list[TopicPartition]:
-    listed = await admin.list_topics(include_internal=not given.exclude_internal_topics)
+    listed = await admin.list_topics(include_internal=not options.exclude_internal_topics)
     names = [topic.name for topic in listed if any(rule.topic(topic.name) for rule in rules)]
     return [
         TopicPartition(name, partition.partition)
@@ -183,12 +183,12 @@ async def _partitions(
     ]
 
 
-def _rules(given: SimpleNamespace) -> list[Rule]:
-    if given.topic_partitions is None:
-        return [Rule(name_filter(given.topic or ".*"), _numbers(given.partitions))]
-    if given.topic is not None or given.partitions is not None:
+def _rules(options: SimpleNamespace) -> list[Rule]:
+    if options.topic_partitions is None:
+        return [Rule(name_filter(options.topic or ".*"), _numbers(options.partitions))]
+    if options.topic is not None or options.partitions is not None:
         raise Refused("--topic-partitions cannot be used with --topic or --partitions")
-    return [_rule(text) for text in given.topic_partitions.split(",")]
+    return [_rule(text) for text in options.topic_partitions.split(",")]
 
 
 def _numbers(text: str | None) -> Container[int]:

@@ -46,17 +46,17 @@ MANUAL = Manual(
     formatted(ANY),
     cluster,
 )
-def groups(given: SimpleNamespace) -> int:
+def groups(options: SimpleNamespace) -> int:
     """Prints groups of all types: the name, the type and the protocol type."""
-    _check(given)
-    if given.output is not None:
-        with rows(given, ANY) as out:
-            for group in run(_listed(given), given.timeout, CLUSTER):
+    _check(options)
+    if options.output is not None:
+        with rows(options, ANY) as out:
+            for group in run(_listed(options), options.timeout, CLUSTER):
                 protocol = group.protocol_type or None
                 out.row(group=group.group, type=group.type, protocol=protocol, state=group.state)
         return out.status
     try:
-        for line in any_lines(run(_listed(given), given.timeout, CLUSTER)):
+        for line in any_lines(run(_listed(options), options.timeout, CLUSTER)):
             answer(line)
     except EXPECTED as error:
         answer(f"Error while executing groups command : {reason(error)}")
@@ -64,28 +64,28 @@ def groups(given: SimpleNamespace) -> int:
     return DONE
 
 
-async def _listed(given: SimpleNamespace) -> list[GroupListing]:
+async def _listed(options: SimpleNamespace) -> list[GroupListing]:
     from kcli.client.admin import Admin
 
-    async with Admin(admin_config(given)) as admin:
-        return [group for group in await admin.groups.listings() if _is_wanted(given, group)]
+    async with Admin(admin_config(options)) as admin:
+        return [group for group in await admin.groups.listings() if _is_wanted(options, group)]
 
 
-def _is_wanted(given: SimpleNamespace, group: GroupListing) -> bool:
-    if given.consumer:
+def _is_wanted(options: SimpleNamespace, group: GroupListing) -> bool:
+    if options.consumer:
         return group.protocol_type in ("", "consumer") or group.type == "Consumer"
-    if given.share or given.streams:
-        return group.type == ("Share" if given.share else "Streams")
-    return (given.group_type is None or group.type == given.group_type.capitalize()) and (
-        given.protocol is None or group.protocol_type == given.protocol
+    if options.share or options.streams:
+        return group.type == ("Share" if options.share else "Streams")
+    return (options.group_type is None or group.type == options.group_type.capitalize()) and (
+        options.protocol is None or group.protocol_type == options.protocol
     )
 
 
-def _check(given: SimpleNamespace) -> None:
-    if not given.list:
+def _check(options: SimpleNamespace) -> None:
+    if not options.list:
         refuse("Command must include exactly one action: --list.")
-    if given.group_type is not None and given.group_type.capitalize() not in ANY_TYPES:
+    if options.group_type is not None and options.group_type.capitalize() not in ANY_TYPES:
         refuse("--group-type must be a valid group type.")
     for kind in KINDS:
         others = [other for other in ("group-type", "protocol", *KINDS) if other != kind]
-        exclude(given, kind, others)
+        exclude(options, kind, others)

@@ -115,16 +115,16 @@ class _Type(click.ParamType):  # type: ignore[type-arg]
     cluster,
     older_config("--admin.config"),
 )
-def leader_election(given: SimpleNamespace) -> int:
+def leader_election(options: SimpleNamespace) -> int:
     """Lets the controller elect leaders of partitions.
 
     Exactly one of --topic, --all-topic-partitions and --path-to-json-file selects the partitions.
     """
-    _check(given)
-    with rows_if_asked(given, OUTCOMES) as out:
-        wanted = _wanted(given)
+    _check(options)
+    with rows_if_asked(options, OUTCOMES) as out:
+        wanted = _wanted(options)
         try:
-            status = run(_elect(given, wanted, out), given.timeout, CLUSTER)
+            status = run(_elect(options, wanted, out), options.timeout, CLUSTER)
         except EXPECTED as error:
             if out is None:
                 print_refusal(error)
@@ -132,42 +132,42 @@ def leader_election(given: SimpleNamespace) -> int:
     return status if out is None else status or out.status
 
 
-def _check(given: SimpleNamespace) -> None:
+def _check(options: SimpleNamespace) -> None:
     """Check the rules between options, in Kafka's order and words."""
-    if given.election_type is None:
+    if options.election_type is None:
         refuse("Missing required option(s): election-type")
-    if sum(is_given(given, name) for name in WHICH) != 1:
+    if sum(is_given(options, name) for name in WHICH) != 1:
         refuse(f"One and only one of the following options is required: {', '.join(WHICH)}")
-    if is_given(given, "topic") and not is_given(given, "partition"):
+    if is_given(options, "topic") and not is_given(options, "partition"):
         refuse("Missing required option(s): partition")
-    if is_given(given, "partition") and not is_given(given, "topic"):
+    if is_given(options, "partition") and not is_given(options, "topic"):
         refuse("Option partition is only allowed if topic is used")
-    exclude(given, "dry-run", ("output",))
+    exclude(options, "dry-run", ("output",))
 
 
-def _wanted(given: SimpleNamespace) -> list[TopicPartition] | None:
+def _wanted(options: SimpleNamespace) -> list[TopicPartition] | None:
     """Return the requested partitions; None for all."""
-    if given.path_to_json_file is not None:
-        return read_partitions(given.path_to_json_file, FILE)
-    return None if given.topic is None else [TopicPartition(given.topic, given.partition)]
+    if options.path_to_json_file is not None:
+        return read_partitions(options.path_to_json_file, FILE)
+    return None if options.topic is None else [TopicPartition(options.topic, options.partition)]
 
 
 async def _elect(
-    given: SimpleNamespace, wanted: Sequence[TopicPartition] | None, out: Rows | None
+    options: SimpleNamespace, wanted: Sequence[TopicPartition] | None, out: Rows | None
 ) -> int:
     from kcli.client.admin import Admin
 
-    election = given.election_type
+    election = options.election_type
     config = admin_config(
-        given, default_api_timeout_ms=API_TIMEOUT_MS, request_timeout_ms=REQUEST_TIMEOUT_MS
+        options, default_api_timeout_ms=API_TIMEOUT_MS, request_timeout_ms=REQUEST_TIMEOUT_MS
     )
     async with Admin(config) as admin:
-        if given.dry_run:
+        if options.dry_run:
             return await preview(admin, election, wanted)
-        if election is ElectionType.UNCLEAN and not given.yes and sys.stdin.isatty():
+        if election is ElectionType.UNCLEAN and not options.yes and sys.stdin.isatty():
             steps, _ = await expected_outcomes(admin, election, wanted)
             if steps:
-                await confirm(given, *steps.values())
+                await confirm(options, *steps.values())
         results = await admin.elect_leaders(election, wanted)
     if out is None:
         name = f"leader election ({election.name})"

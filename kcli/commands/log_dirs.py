@@ -87,23 +87,23 @@ LOG_DIRS = RowShape(
     formatted(LOG_DIRS),
     cluster,
 )
-def log_dirs(given: SimpleNamespace) -> int:
+def log_dirs(options: SimpleNamespace) -> int:
     """Prints the size and the lag of the replicas in each log directory.
 
     The output is two lines about the query, and one line of JSON.  A future replica, isFuture, is
     being moved to that directory.
     """
-    require(given, "describe")
-    with rows_if_asked(given, LOG_DIRS) as out:
-        return run(_describe(given, out), given.timeout, CLUSTER)
+    require(options, "describe")
+    with rows_if_asked(options, LOG_DIRS) as out:
+        return run(_describe(options, out), options.timeout, CLUSTER)
 
 
-async def _describe(given: SimpleNamespace, out: Rows | None) -> int:
+async def _describe(options: SimpleNamespace, out: Rows | None) -> int:
     from kcli.client.admin import Admin
 
-    topics = set(_words(given.topic_list))
-    async with Admin(admin_config(given, client_id=CLIENT_ID)) as admin:
-        brokers = await _brokers(admin, given)
+    topics = set(_words(options.topic_list))
+    async with Admin(admin_config(options, client_id=CLIENT_ID)) as admin:
+        brokers = await _brokers(admin, options)
         if out is None:
             answer("Querying brokers for log directories information")
         described = await admin.describe_log_dirs(brokers)
@@ -119,10 +119,10 @@ async def _describe(given: SimpleNamespace, out: Rows | None) -> int:
     return DONE
 
 
-async def _brokers(admin: Admin, given: SimpleNamespace) -> list[BrokerId]:
+async def _brokers(admin: Admin, options: SimpleNamespace) -> list[BrokerId]:
     """Return the brokers of --broker-list, or all."""
     there = [node.id for node in (await admin.describe_cluster()).brokers]
-    asked = _words(given.broker_list)
+    asked = _words(options.broker_list)
     for word in asked:
         if not re.fullmatch(r"[+-]?[0-9]+", word):
             raise Refused(f'For input string: "{word}"')

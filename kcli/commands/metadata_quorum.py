@@ -37,7 +37,7 @@ MANUAL = Manual(
     option("--bootstrap-controller", "Refused.", "HOST:PORT,..."),
     cluster,
 )
-def metadata_quorum(given: SimpleNamespace) -> int:
+def metadata_quorum(options: SimpleNamespace) -> int:
     """Explains why there is no quorum of controllers to describe or to change.
 
     The options are those of kafka-metadata-quorum.sh, so a script that calls it gets this reason

@@ -58,8 +58,8 @@ class PerfTest(Command):
         return super().make_context(info_name, args, parent, **extra)
 
 
-def _nothing(given: SimpleNamespace) -> int:
-    words: Sequence[str] = given.test
+def _nothing(options: SimpleNamespace) -> int:
+    words: Sequence[str] = options.test
     said = f"there is no test '{words[0]}'" if words else "no test given"
     refuse(f"{said}; choose producer, consumer or e2e")
 

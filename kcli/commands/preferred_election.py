@@ -81,42 +81,42 @@ MANUAL = Manual(
     cluster,
     older_config("--admin.config"),
 )
-def preferred_election(given: SimpleNamespace) -> int:
+def preferred_election(options: SimpleNamespace) -> int:
     """Makes the first replica of each partition its leader, if it is in sync.
 
     By default the request is sent to the controller, and its response is printed.
     """
-    if is_given(given, "zookeeper"):
+    if is_given(options, "zookeeper"):
         for name in ("bootstrap-server", "command-config"):
-            if is_given(given, name):
+            if is_given(options, name):
                 text = "are unavailable given other options on the command line"
                 refuse(f"Option(s) [{name}] {text}: --zookeeper")
     answer(DEPRECATED)
-    file = given.path_to_json_file
+    file = options.path_to_json_file
     wanted = None if file is None else read_partitions(file, FILE)
-    if given.zookeeper is not None:
+    if options.zookeeper is not None:
         answer(ZOOKEEPER_DEPRECATED)
-        return _through_zookeeper(given, wanted)
+        return _through_zookeeper(options, wanted)
     try:
-        return run(_elect(given, wanted), given.timeout, CLUSTER)
+        return run(_elect(options, wanted), options.timeout, CLUSTER)
     except EXPECTED as error:
         print_refusal(error)
         raise
 
 
-async def _elect(given: SimpleNamespace, wanted: Sequence[TopicPartition] | None) -> int:
+async def _elect(options: SimpleNamespace, wanted: Sequence[TopicPartition] | None) -> int:
     from kcli.client.admin import Admin
 
     config = admin_config(
-        given, default_api_timeout_ms=API_TIMEOUT_MS, request_timeout_ms=REQUEST_TIMEOUT_MS
+        options, default_api_timeout_ms=API_TIMEOUT_MS, request_timeout_ms=REQUEST_TIMEOUT_MS
     )
     async with Admin(config) as admin:
-        if given.dry_run:
+        if options.dry_run:
             return await preview(admin, ElectionType.PREFERRED, wanted)
         return print_outcomes(await admin.elect_leaders(ElectionType.PREFERRED, wanted), WORDS)
 
 
-def _through_zookeeper(given: SimpleNamespace, wanted: Sequence[TopicPartition] | None) -> int:
+def _through_zookeeper(options: SimpleNamespace, wanted: Sequence[TopicPartition] | None) -> int:
     from kazoo.client import KazooClient
     from kazoo.exceptions import KazooException
     from kazoo.handlers.threading import KazooTimeoutError
@@ -124,27 +124,27 @@ def _through_zookeeper(given: SimpleNamespace, wanted: Sequence[TopicPartition] 
     from kcli.zookeeper_shell import NOBODY, look
 
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)
-    look(given.zookeeper)
-    timeout_s = given.timeout or SESSION_TIMEOUT_S
+    look(options.zookeeper)
+    timeout_s = options.timeout or SESSION_TIMEOUT_S
     try:
-        client = KazooClient(given.zookeeper, timeout=timeout_s)
+        client = KazooClient(options.zookeeper, timeout=timeout_s)
     except ValueError as error:
-        raise Refused(f"--zookeeper {given.zookeeper}: {error}") from error
+        raise Refused(f"--zookeeper {options.zookeeper}: {error}") from error
     try:
         client.start(timeout_s)
-        return _leave_note(given, client, wanted)
+        return _leave_note(options, client, wanted)
     except KazooTimeoutError as error:
-        raise Refused(NOBODY.format(given.zookeeper)) from error
+        raise Refused(NOBODY.format(options.zookeeper)) from error
     except KazooException as error:
         text = str(error) or type(error).__name__
-        raise Refused(f"ZooKeeper at {given.zookeeper} refused it: {text}") from error
+        raise Refused(f"ZooKeeper at {options.zookeeper} refused it: {text}") from error
     finally:
         client.stop()
         client.close()
 
 
 def _leave_note(
-    given: SimpleNamespace, client: KazooClient, wanted: Sequence[TopicPartition] | None
+    options: SimpleNamespace, client: KazooClient, wanted: Sequence[TopicPartition] | None
 ) -> int:
     from kazoo.exceptions import NodeExistsError, NoNodeError
 
@@ -154,7 +154,7 @@ def _leave_note(
         client, None if wanted is None else {partition.topic for partition in wanted}
     )
     noted = sorted(there if wanted is None else there & set(wanted))
-    if given.dry_run:
+    if options.dry_run:
         would(f"create {znodes.PREFERRED_ELECTION} with {_listed(noted, ',')}")
     else:
         try:

@@ -195,46 +195,46 @@ MANUAL = Manual(
         section=OLDER,
     ),
 )
-def producer_perf_test(given: SimpleNamespace) -> int:
+def producer_perf_test(options: SimpleNamespace) -> int:
     """Sends generated records, as fast as possible or at a fixed rate, and reports the throughput
     and the latencies.
 
     It prints a line for each reporting interval, and one with percentiles for the whole run.
     """
-    _check(given)
+    _check(options)
     from kcli.client.config import ProducerConfig
 
-    properties = _properties(given)
+    properties = _properties(options)
     config = warned(ProducerConfig.of(properties))
     transaction_ms = None
     if config.transactional_id is not None:
-        transaction_ms = given.transaction_duration_ms or TRANSACTION_MS
-    rate = _rate(given.throughput)
+        transaction_ms = options.transaction_duration_ms or TRANSACTION_MS
+    rate = _rate(options.throughput)
     workload = {
-        "records": given.num_records,
+        "records": options.num_records,
         "records_per_s": rate,
-        "warmup_records": given.warmup_records,
-    } | {attribute_of(name): getattr(given, attribute_of(name)) for name in PAYLOADS}
+        "warmup_records": options.warmup_records,
+    } | {attribute_of(name): getattr(options, attribute_of(name)) for name in PAYLOADS}
     if transaction_ms is not None:
         workload["transaction_ms"] = transaction_ms
     evaluation = judging.RunEvaluation(
-        given, METRICS, judging.run_of("producer", given.topic, properties, workload)
+        options, METRICS, judging.run_of("producer", options.topic, properties, workload)
     )
     load = Load(
-        given.topic,
-        given.num_records,
-        _payloads(given),
+        options.topic,
+        options.num_records,
+        _payloads(options),
         rate,
-        max(0, given.warmup_records or 0),
-        (given.reporting_interval or REPORT_EVERY_MS) / 1000,
+        max(0, options.warmup_records or 0),
+        (options.reporting_interval or REPORT_EVERY_MS) / 1000,
         None if transaction_ms is None else transaction_ms / 1000,
     )
-    with rows_if_asked(given, RUN) as out:
-        return _run(given, load, config, evaluation, out)
+    with rows_if_asked(options, RUN) as out:
+        return _run(options, load, config, evaluation, out)
 
 
 def _run(
-    given: SimpleNamespace,
+    options: SimpleNamespace,
     load: Load,
     config: ProducerConfig,
     evaluation: judging.RunEvaluation,
@@ -247,7 +247,7 @@ def _run(
             "complete test summary."
         )
     try:
-        run(producing.all(), given.timeout)
+        run(producing.all(), options.timeout)
     finally:
         if producing.has_begun:
             _print_sums(producing, out)
@@ -285,25 +285,25 @@ def _print_sums(producing: Producing, out: Rows | None) -> None:
             out.row(phase=phase, lost=lost, **tally.values())
 
 
-def _check(given: SimpleNamespace) -> None:
+def _check(options: SimpleNamespace) -> None:
     """Check the rules between options, mostly in Kafka's words."""
     for name in ("topic", "num-records", "throughput"):
-        if getattr(given, attribute_of(name)) is None:
+        if getattr(options, attribute_of(name)) is None:
             refuse(f'Missing required argument "[{name}]"')
     for name in ("num-records", "record-size", "reporting-interval", "transaction-duration-ms"):
-        if (value := getattr(given, attribute_of(name))) is not None and value <= 0:
+        if (value := getattr(options, attribute_of(name))) is not None and value <= 0:
             refuse(f"--{name} should be greater than zero.")
-    chosen = [name for name in PAYLOADS if is_given(given, name)]
+    chosen = [name for name in PAYLOADS if is_given(options, name)]
     if len(chosen) != 1:
         refuse(f"Exactly one of --{', --'.join(PAYLOADS)} is required")
-    if (given.warmup_records or 0) >= given.num_records:
+    if (options.warmup_records or 0) >= options.num_records:
         refuse(
             "The value for --warmup-records must be strictly fewer than the number of records in "
             "the test, --num-records."
         )
-    if given.properties and not given.command_property:
-        refuse(f"unrecognized arguments: {' '.join(given.properties)}")
-    if given.print_metrics:
+    if options.properties and not options.command_property:
+        refuse(f"unrecognized arguments: {' '.join(options.properties)}")
+    if options.print_metrics:
         raise Refused(judging.NO_METRICS)
 
 
@@ -320,36 +320,36 @@ def _rate(text: str) -> float | None:
     return rate if rate > 0 else None
 
 
-def _properties(given: SimpleNamespace) -> dict[str, str]:
+def _properties(options: SimpleNamespace) -> dict[str, str]:
     """Return the producer's properties; words after an option's value are properties too."""
-    given.command_property = (*given.command_property, *given.properties)
-    for pair in given.command_property:
+    options.command_property = (*options.command_property, *options.properties)
+    for pair in options.command_property:
         if pair.find("=") < 1:
             refuse(f"Invalid property: {pair}")
-    properties = client_properties(given, client_id=CLIENT_ID)
-    if given.transactional_id is not None:
-        properties["transactional.id"] = given.transactional_id
-    elif given.transaction_duration_ms is not None and "transactional.id" not in properties:
+    properties = client_properties(options, client_id=CLIENT_ID)
+    if options.transactional_id is not None:
+        properties["transactional.id"] = options.transactional_id
+    elif options.transaction_duration_ms is not None and "transactional.id" not in properties:
         properties["transactional.id"] = f"performance-producer-{uuid.uuid4()}"
     return properties
 
 
-def _payloads(given: SimpleNamespace) -> Payloads:
-    if given.record_size is not None:
-        return payloads.Letters(given.record_size, given.num_records, Random(SEED))
-    if given.payload_monotonic:
+def _payloads(options: SimpleNamespace) -> Payloads:
+    if options.record_size is not None:
+        return payloads.Letters(options.record_size, options.num_records, Random(SEED))
+    if options.payload_monotonic:
         return payloads.Counting()
-    path = given.payload_file
-    if given.output is None:
+    path = options.payload_file
+    if options.output is None:
         answer(f"Reading payloads from: {os.path.abspath(path)}")
     with open(path, encoding="utf-8", errors="replace", newline="") as file:
         text = file.read()
     if not text:
         raise Refused(f"{path}: the file is empty; it must contain values to send")
     try:
-        values = payloads.split(text, given.payload_delimiter or "\n")
+        values = payloads.split(text, options.payload_delimiter or "\n")
     except PatternError as error:
         refuse(f"--payload-delimiter {error}")
-    if given.output is None:
+    if options.output is None:
         answer(f"Number of records read: {len(values)}")
     return payloads.OfFile(values, Random(SEED))

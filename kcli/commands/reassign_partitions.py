@@ -275,7 +275,7 @@ PLANNED = RowShape(
     command_config,
     option("--zookeeper", "Refused.", "HOST:PORT,...", section=OLDER),
 )
-def reassign_partitions(given: SimpleNamespace) -> int:
+def reassign_partitions(options: SimpleNamespace) -> int:
     """Moves partitions to other brokers, and replicas to other log directories.
 
     A plan is {"version": 1, "partitions": [{"topic": "foo", "partition": 1, "replicas": [1, 2],
@@ -291,11 +291,11 @@ def reassign_partitions(given: SimpleNamespace) -> int:
     the end.  Its progress is recorded in a journal.  After an interruption, also by Ctrl-C or kill
     -9, --resume continues and --undo reverts.
     """
-    if given.plan is not None or given.resume or given.undo:
-        return _planned(given)
-    action = _check(given)
-    if given.bootstrap_controller is not None:
-        given.bootstrap_server = given.bootstrap_controller
+    if options.plan is not None or options.resume or options.undo:
+        return _planned(options)
+    action = _check(options)
+    if options.bootstrap_controller is not None:
+        options.bootstrap_server = options.bootstrap_controller
     work = {
         "generate": _generate,
         "execute": _execute,
@@ -303,11 +303,11 @@ def reassign_partitions(given: SimpleNamespace) -> int:
         "cancel": _cancel,
         "list": _list,
     }[action]
-    if given.output is not None:
-        with rows(given, VERIFY if given.verify else LIST) as out:
-            return run(work(given, out), None, CLUSTER)
+    if options.output is not None:
+        with rows(options, VERIFY if options.verify else LIST) as out:
+            return run(work(options, out), None, CLUSTER)
     try:
-        return run(work(given, None), None, CLUSTER)
+        return run(work(options, None), None, CLUSTER)
     except EXPECTED as error:
         from kcli.reassignment.actions import error_text
 
@@ -315,149 +315,149 @@ def reassign_partitions(given: SimpleNamespace) -> int:
         return status_of(error)
 
 
-def _planned(given: SimpleNamespace) -> int:
-    _check_plan(given)
-    if given.output is None:
-        return run(_plan(given, None), None, CLUSTER)
-    with rows(given, PLANNED) as out:
-        return run(_plan(given, out), None, CLUSTER)
+def _planned(options: SimpleNamespace) -> int:
+    _check_plan(options)
+    if options.output is None:
+        return run(_plan(options, None), None, CLUSTER)
+    with rows(options, PLANNED) as out:
+        return run(_plan(options, out), None, CLUSTER)
 
 
-async def _plan(given: SimpleNamespace, out: Rows | None) -> int:
+async def _plan(options: SimpleNamespace, out: Rows | None) -> int:
     from kcli.reassignment import planned
 
-    async with _admin(given) as admin:
-        if given.resume:
-            await planned.resume(admin, given)
-        elif given.undo:
-            await planned.undo(admin, given)
+    async with _admin(options) as admin:
+        if options.resume:
+            await planned.resume(admin, options)
+        elif options.undo:
+            await planned.undo(admin, options)
         else:
-            await planned.plan(admin, given, out)
+            await planned.plan(admin, options, out)
     return DONE
 
 
-def _check_plan(given: SimpleNamespace) -> None:
+def _check_plan(options: SimpleNamespace) -> None:
     """Check the options of --plan, --resume or --undo."""
-    what = [name for name in ("plan", "resume", "undo") if is_given(given, name)]
+    what = [name for name in ("plan", "resume", "undo") if is_given(options, name)]
     if len(what) != 1:
         refuse(" and ".join(f"--{name}" for name in what) + " cannot be used together")
     takes = {"bootstrap-server", "command-config", "journal", *what}
-    if given.plan is not None:
+    if options.plan is not None:
         takes |= {"execute", "throttle", "batch", "output"}
         needs = {"evacuate": ("broker-list",), "set-rf": ("replication-factor",)}
-        require(given, *needs.get(given.plan, ()))
-        takes.update(needs.get(given.plan, ()), ("topic",) if given.plan == "set-rf" else ())
+        require(options, *needs.get(options.plan, ()))
+        takes.update(needs.get(options.plan, ()), ("topic",) if options.plan == "set-rf" else ())
     of_all = {*OPTIONAL, *ACTIONS, "bootstrap-controller", "zookeeper", *OF_PLANS}
     for name in sorted(of_all - takes):
-        if is_given(given, name):
+        if is_given(options, name):
             refuse(f"--{name} is not allowed with --{what[0]}")
     for name in ("throttle", "batch", "replication-factor"):
-        if is_given(given, name) and getattr(given, name.replace("-", "_")) <= 0:
+        if is_given(options, name) and getattr(options, name.replace("-", "_")) <= 0:
             refuse(f"--{name} must be a positive number")
-    given.batch = given.batch or BATCH
+    options.batch = options.batch or BATCH
 
 
-def _check(given: SimpleNamespace) -> str:
+def _check(options: SimpleNamespace) -> str:
     """Check the rules between options, in Kafka's order and words; return the action."""
-    chosen = [name for name in ACTIONS if getattr(given, name)]
+    chosen = [name for name in ACTIONS if getattr(options, name)]
     if len(chosen) != 1:
         refuse(
             "Command must include exactly one action: " + ", ".join(f"--{name}" for name in ACTIONS)
         )
     (action,) = chosen
     for name in OF_PLANS:
-        if is_given(given, name):
+        if is_given(options, name):
             refuse(f"--{name} is only allowed with --plan")
-    if given.zookeeper is not None:
+    if options.zookeeper is not None:
         refuse("--zookeeper is not supported; use --bootstrap-server")
-    if is_given(given, "bootstrap-server") and is_given(given, "bootstrap-controller"):
+    if is_given(options, "bootstrap-server") and is_given(options, "bootstrap-controller"):
         refuse("Please don't specify both --bootstrap-server and --bootstrap-controller")
-    require(given, *NEEDS[action])
+    require(options, *NEEDS[action])
     for name in OPTIONAL:
-        if name not in (*NEEDS[action], *TAKES[action]) and is_given(given, name):
+        if name not in (*NEEDS[action], *TAKES[action]) and is_given(options, name):
             refuse(f'Option "[{name}]" can\'t be used with action "[{action}]"')
     return action
 
 
-def _admin(given: SimpleNamespace) -> Admin:
+def _admin(options: SimpleNamespace) -> Admin:
     from kcli.client.admin import Admin
 
-    return Admin(admin_config(given, client_id=CLIENT_ID))
+    return Admin(admin_config(options, client_id=CLIENT_ID))
 
 
-def _plan_in_file(given: SimpleNamespace) -> ReassignmentPlan:
+def _plan_in_file(options: SimpleNamespace) -> ReassignmentPlan:
     from kcli.reassignment import plans
 
-    path = given.reassignment_json_file
+    path = options.reassignment_json_file
     return plans.plan_of(json_file.read(path), path)
 
 
-async def _generate(given: SimpleNamespace, _: Rows | None) -> int:
+async def _generate(options: SimpleNamespace, _: Rows | None) -> int:
     from random import Random
 
     from kcli.reassignment import actions, plans
 
-    async with _admin(given) as admin:
-        path = given.topics_to_move_json_file
-        document, brokers = json_file.read(path), plans.brokers_of(given.broker_list)
+    async with _admin(options) as admin:
+        path = options.topics_to_move_json_file
+        document, brokers = json_file.read(path), plans.brokers_of(options.broker_list)
         await actions.generate(
             admin,
             plans.topics_of(document, path),
             brokers,
             Random(),
-            rack_aware=not given.disable_rack_aware,
+            rack_aware=not options.disable_rack_aware,
         )
     return DONE
 
 
-async def _execute(given: SimpleNamespace, _: Rows | None) -> int:
+async def _execute(options: SimpleNamespace, _: Rows | None) -> int:
     from kcli.reassignment import actions
 
     limits = actions.Limits(
-        _or(given.throttle, NO_THROTTLE),
-        _or(given.replica_alter_log_dirs_throttle, NO_THROTTLE),
-        _or(given.timeout, TIMEOUT_MS) / 1000,
-        given.additional,
-        not given.disallow_replication_factor_change,
+        _or(options.throttle, NO_THROTTLE),
+        _or(options.replica_alter_log_dirs_throttle, NO_THROTTLE),
+        _or(options.timeout, TIMEOUT_MS) / 1000,
+        options.additional,
+        not options.disallow_replication_factor_change,
     )
-    async with _admin(given) as admin:
-        await actions.execute(admin, _plan_in_file(given), limits, dry_run=given.dry_run)
+    async with _admin(options) as admin:
+        await actions.execute(admin, _plan_in_file(options), limits, dry_run=options.dry_run)
     return DONE
 
 
-async def _verify(given: SimpleNamespace, out: Rows | None) -> int:
+async def _verify(options: SimpleNamespace, out: Rows | None) -> int:
     from kcli.reassignment import actions
 
-    async with _admin(given) as admin:
-        plan = _plan_in_file(given)
+    async with _admin(options) as admin:
+        plan = _plan_in_file(options)
         found = await actions.verify(admin, plan)
         if out is None:
             actions.print_status(found)
         else:
             _print(found, out)
-        if not found.any_active and not given.preserve_throttles:
+        if not found.any_active and not options.preserve_throttles:
             await actions.clear_throttles(admin, plan, quietly=out is not None)
     return DONE
 
 
-async def _cancel(given: SimpleNamespace, _: Rows | None) -> int:
+async def _cancel(options: SimpleNamespace, _: Rows | None) -> int:
     from kcli.reassignment import actions
 
-    async with _admin(given) as admin:
+    async with _admin(options) as admin:
         await actions.cancel(
             admin,
-            _plan_in_file(given),
-            _or(given.timeout, TIMEOUT_MS) / 1000,
-            preserve_throttles=given.preserve_throttles,
-            dry_run=given.dry_run,
+            _plan_in_file(options),
+            _or(options.timeout, TIMEOUT_MS) / 1000,
+            preserve_throttles=options.preserve_throttles,
+            dry_run=options.dry_run,
         )
     return DONE
 
 
-async def _list(given: SimpleNamespace, out: Rows | None) -> int:
+async def _list(options: SimpleNamespace, out: Rows | None) -> int:
     from kcli.reassignment import actions
 
-    async with _admin(given) as admin:
+    async with _admin(options) as admin:
         found = await admin.list_reassignments()
     if out is None:
         actions.print_reassignments(found)
@@ -503,5 +503,5 @@ def _state(is_active: bool, is_completed: bool) -> str:
     return "active" if is_active else "completed" if is_completed else "other"
 
 
-def _or(given: int | None, default: int) -> int:
-    return default if given is None else given
+def _or(value: int | None, default: int) -> int:
+    return default if value is None else value

@@ -151,43 +151,43 @@ SUMS = RowShape(
         section=OLDER,
     ),
 )
-def replica_verification(given: SimpleNamespace) -> int:
+def replica_verification(options: SimpleNamespace) -> int:
     """Fetches all replicas of topics and compares them, batch by batch, until Ctrl-C.
 
     It prints batches that differ, ends with status 1 at once if their offsets differ, and reports
     how far the verification is behind the high watermark.
     """
-    _check(given)
-    with rows_if_asked(given, SUMS) as out:
-        if given.sums:
-            status = run(_sum_up(given, out), given.timeout, CLUSTER)
+    _check(options)
+    with rows_if_asked(options, SUMS) as out:
+        if options.sums:
+            status = run(_sum_up(options, out), options.timeout, CLUSTER)
             return status if out is None else out.status or status
-        return run(_verify(given), given.timeout, while_read=True)
+        return run(_verify(options), options.timeout, while_read=True)
 
 
-def _check(given: SimpleNamespace) -> None:
-    if is_given(given, "output") and not given.sums:
+def _check(options: SimpleNamespace) -> None:
+    if is_given(options, "output") and not options.sums:
         refuse("--output is only allowed with --sums")
     for name in ("time", "report-interval-ms"):
-        if given.sums and is_given(given, name):
+        if options.sums and is_given(options, name):
             refuse(f'Option "[sums]" can\'t be used with option "[{name}]"')
-    if given.fetch_size is not None and given.fetch_size < 1:
-        refuse(f"--fetch-size must be at least 1, not {given.fetch_size}")
-    if given.max_wait_ms is not None and given.max_wait_ms < 0:
-        refuse(f"--max-wait-ms must be at least 0, not {given.max_wait_ms}")
+    if options.fetch_size is not None and options.fetch_size < 1:
+        refuse(f"--fetch-size must be at least 1, not {options.fetch_size}")
+    if options.max_wait_ms is not None and options.max_wait_ms < 0:
+        refuse(f"--max-wait-ms must be at least 0, not {options.max_wait_ms}")
 
 
 # Batch by batch
 
 
-async def _verify(given: SimpleNamespace) -> int:
+async def _verify(options: SimpleNamespace) -> int:
     from kcli.client.admin import Admin
 
-    async with Admin(admin_config(given, client_id=CLIENT_ID)) as admin:
-        placed = await _placed(admin, given)
-        time_or_end = LATEST if given.time is None else given.time
+    async with Admin(admin_config(options, client_id=CLIENT_ID)) as admin:
+        placed = await _placed(admin, options)
+        time_or_end = LATEST if options.time is None else options.time
         verification = _Verification(
-            admin, given, placed, await _begins(admin, placed, time_or_end)
+            admin, options, placed, await _begins(admin, placed, time_or_end)
         )
         return await verification.run()
 
@@ -198,14 +198,14 @@ class _Verification:
     def __init__(
         self,
         admin: Admin,
-        given: SimpleNamespace,
+        options: SimpleNamespace,
         placed: Placed,
         offsets: Mapping[TopicPartition, Offset],
     ) -> None:
-        self._fetches = _Fetches(admin, given)
+        self._fetches = _Fetches(admin, options)
         self._placed = placed
         self._comparison = ReplicaComparison(offsets)
-        every_ms = given.report_interval_ms
+        every_ms = options.report_interval_ms
         self._report_every_s = (REPORT_EVERY_MS if every_ms is None else every_ms) / 1000
         self._min_round_s = max(self._fetches.max_wait_ms / 1000, MIN_ROUND_S)
 
@@ -256,9 +256,9 @@ class _Verification:
 class _Fetches:
     """Fetches from brokers; an error is reported when it first occurs."""
 
-    def __init__(self, admin: Admin, given: SimpleNamespace) -> None:
-        self.max_wait_ms = MAX_WAIT_MS if given.max_wait_ms is None else given.max_wait_ms
-        self.partition_bytes = FETCH_BYTES if given.fetch_size is None else given.fetch_size
+    def __init__(self, admin: Admin, options: SimpleNamespace) -> None:
+        self.max_wait_ms = MAX_WAIT_MS if options.max_wait_ms is None else options.max_wait_ms
+        self.partition_bytes = FETCH_BYTES if options.fetch_size is None else options.fetch_size
         self._cluster = admin.cluster
         self._last_errors: dict[tuple[BrokerId, TopicPartition | None], str] = {}
 
@@ -307,9 +307,9 @@ class _Fetches:
             complain(f"k replica-verification: {of}: {why}")
 
 
-async def _placed(admin: Admin, given: SimpleNamespace) -> dict[BrokerId, list[TopicPartition]]:
+async def _placed(admin: Admin, options: SimpleNamespace) -> dict[BrokerId, list[TopicPartition]]:
     """Return the partitions of the requested topics, by each broker with a replica."""
-    includes = name_filter(given.topics_include if given.topics_include is not None else ".*")
+    includes = name_filter(options.topics_include if options.topics_include is not None else ".*")
     names = [topic.name for topic in await admin.list_topics() if includes(topic.name)]
     if not names:
         raise Refused(
@@ -349,13 +349,13 @@ def _say(text: str) -> None:
 # Checksums
 
 
-async def _sum_up(given: SimpleNamespace, out: Rows | None) -> int:
+async def _sum_up(options: SimpleNamespace, out: Rows | None) -> int:
     from kcli.client.admin import Admin
 
-    async with Admin(admin_config(given, client_id=CLIENT_ID)) as admin:
-        placed = await _placed(admin, given)
+    async with Admin(admin_config(options, client_id=CLIENT_ID)) as admin:
+        placed = await _placed(admin, options)
         ends = await _begins(admin, placed, LATEST)
-        fetches = _Fetches(admin, given)
+        fetches = _Fetches(admin, options)
         sums, refused = await _begun(fetches, placed, ends)
         await asyncio.gather(*(_read(fetches, broker, of, refused) for broker, of in sums.items()))
     return _print_sums(sums, refused, out)

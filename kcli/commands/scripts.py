@@ -38,20 +38,20 @@ MANUAL = Manual(
     ),
     dry_run,
 )
-def scripts(given: SimpleNamespace) -> int:
+def scripts(options: SimpleNamespace) -> int:
     """Writes a script for each command that replaces one of Kafka's: kafka-topics.sh runs k topics
     with the same arguments, and so on.
 
     Scripts from an earlier run are overwritten.  If another file has the name of a script, the
     command refuses, and writes nothing.
     """
-    if len(given.words) != 2 or given.words[0] != INSTALL:
+    if len(options.words) != 2 or options.words[0] != INSTALL:
         refuse(f"name a directory: k scripts {INSTALL} DIR")
-    return _install(Path(given.words[1]), given)
+    return _install(Path(options.words[1]), options)
 
 
-def _install(directory: Path, given: SimpleNamespace) -> int:
-    k = given.k or "k"
+def _install(directory: Path, options: SimpleNamespace) -> int:
+    k = options.k or "k"
     k = os.path.abspath(k) if os.sep in k else k
     texts = {directory / name: text for name, text in scripts_of(k).items()}
     foreign = [path.name for path in texts if not _may_be_written(path)]
@@ -60,7 +60,7 @@ def _install(directory: Path, given: SimpleNamespace) -> int:
             f"{directory} contains files that k did not write: {', '.join(foreign)}; remove them, "
             "or name another directory"
         )
-    if given.dry_run:
+    if options.dry_run:
         would(*(f"write {path}" for path in texts))
         return DONE
     directory.mkdir(parents=True, exist_ok=True)

@@ -86,7 +86,7 @@ MANUAL = Manual(
         multiple=True,
     ),
 )
-def server_start(given: SimpleNamespace) -> int:
+def server_start(options: SimpleNamespace) -> int:
     """Starts a broker, and runs until it is stopped.
 
     The file is Kafka's server.properties.  Without a file, the broker listens on 127.0.0.1:9092 and
@@ -96,12 +96,12 @@ def server_start(given: SimpleNamespace) -> int:
     """
     from kserver import process
 
-    if len(given.properties) > 1:
-        refuse(f"Found non argument parameters: {','.join(given.properties[1:])}")
-    config = process.load(given.properties[0] if given.properties else None, given.override)
+    if len(options.properties) > 1:
+        refuse(f"Found non argument parameters: {','.join(options.properties[1:])}")
+    config = process.load(options.properties[0] if options.properties else None, options.override)
     # A broker that fails by a bug logs the place: its log is read later.
     os.environ.setdefault("K_DEBUG", "1")
-    if not given.daemon:
+    if not options.daemon:
         discard_unwritable()
         return process.run(config)
 

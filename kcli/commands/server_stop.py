@@ -47,14 +47,14 @@ class Server(NamedTuple):
     option("--node-id", "Only the broker with this id; takes precedence over --process-role.", "N"),
     option("--process-role", "Only brokers with exactly these process.roles.", "ROLES"),
 )
-def server_stop(given: SimpleNamespace) -> int:
+def server_stop(options: SimpleNamespace) -> int:
     """Stops the brokers of this user on this machine, and does not wait until they have ended.
 
     A stopping broker hands over its leaderships, writes all data, and ends.
     """
     number = signal_named()
     servers = list(running(after_start))
-    if given.node_id and given.process_role:
+    if options.node_id and options.process_role:
         answer(
             "When both node-id and process-role are provided, the value for node-id will take "
             "precedence"
@@ -63,7 +63,7 @@ def server_stop(given: SimpleNamespace) -> int:
         answer("No kafka server to stop")
         return 1
     for server in servers:
-        if is_meant(server, given.node_id, given.process_role):
+        if is_meant(server, options.node_id, options.process_role):
             with suppress(ProcessLookupError):  # it ended meanwhile
                 os.kill(server.pid, number)
     return 0
@@ -81,9 +81,9 @@ def running(after: Callable[[list[str]], list[str] | None]) -> Iterator[Server]:
                 continue
             with open(f"{entry.path}/cmdline", "rb") as file:
                 words = file.read().decode(errors="replace").split("\0")[:-1]
-            given = after(words)
-            if given is not None:
-                yield Server(int(entry.name), given, os.readlink(f"{entry.path}/cwd"))
+            configs = after(words)
+            if configs is not None:
+                yield Server(int(entry.name), configs, os.readlink(f"{entry.path}/cwd"))
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue
 

@@ -49,20 +49,20 @@ FIELDS = RowShape(
     option("--schema", "Print the JSON Schema of the document that -o json prints."),
     formatted(FIELDS),
 )
-def shapes(given: SimpleNamespace) -> int:
+def shapes(options: SimpleNamespace) -> int:
     """Prints the fields of the rows of -o, for all shapes or the named ones."""
     known = declared()
-    for id in given.shapes:
+    for id in options.shapes:
         if id not in known:
             refuse(f"unknown shape '{id}'; shapes are {', '.join(known)}")
-    chosen = {id: known[id] for id in given.shapes} or known
-    if given.schema:
-        exclude(given, "schema", ("output",))
+    chosen = {id: known[id] for id in options.shapes} or known
+    if options.schema:
+        exclude(options, "schema", ("output",))
         if len(chosen) != 1:
             refuse("--schema needs one shape; name it")
         answer(json.dumps(schema(*[shape for _, shape in chosen.values()]), indent=2))
-    elif given.output is not None:
-        with rows(given, FIELDS) as out:
+    elif options.output is not None:
+        with rows(options, FIELDS) as out:
             for id, (name, shape) in chosen.items():
                 for field in shape.fields:
                     out.row(

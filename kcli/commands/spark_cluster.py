@@ -107,7 +107,7 @@ ACTIONS = ("start", "stop", "status")
     ),
     formatted(STATUS),
 )
-def spark_cluster(given: SimpleNamespace) -> int:
+def spark_cluster(options: SimpleNamespace) -> int:
     """Starts a master and workers of Spark on this machine, describes them, and stops them.
 
     They are a standalone cluster, with the PySpark of this environment, to try out applications for
@@ -117,50 +117,52 @@ def spark_cluster(given: SimpleNamespace) -> int:
     Any client that can connect to the master can run programs on this machine.  If --host is
     reachable from other machines, restrict access to it.
     """
-    action = _action(given)
-    directory = os.path.abspath(given.dir or _directory())
+    action = _action(options)
+    directory = os.path.abspath(options.dir or _directory())
     if action == "start":
-        return _start(given, directory)
+        return _start(options, directory)
     if action == "stop":
         return _stop(directory)
-    return _status(given, directory)
+    return _status(options, directory)
 
 
-def _action(given: SimpleNamespace) -> str:
-    if len(given.action) != 1 or given.action[0] not in ACTIONS:
+def _action(options: SimpleNamespace) -> str:
+    if len(options.action) != 1 or options.action[0] not in ACTIONS:
         refuse(f"name exactly one action: {', '.join(ACTIONS)}")
-    action: str = given.action[0]
+    action: str = options.action[0]
     unfit = () if action == "start" else OF_START
     for name in (*unfit, *(() if action == "status" else ("output",))):
-        if is_given(given, name):
+        if is_given(options, name):
             refuse(f"--{name} is not allowed with {action}")
     return action
 
 
-def _start(given: SimpleNamespace, directory: str) -> int:
+def _start(options: SimpleNamespace, directory: str) -> int:
     from kcli.spark import cluster
     from kcli.spark.standalone import MEMORY as AMOUNT
 
-    workers = WORKERS if given.workers is None else given.workers
-    cores = max(1, (os.cpu_count() or 1) // max(workers, 1)) if given.cores is None else given.cores
-    memory = MEMORY if given.memory is None else given.memory
+    workers = WORKERS if options.workers is None else options.workers
+    cores = (
+        max(1, (os.cpu_count() or 1) // max(workers, 1)) if options.cores is None else options.cores
+    )
+    memory = MEMORY if options.memory is None else options.memory
     for name, number in (("workers", workers), ("cores", cores)):
         if number < 1:
             refuse(f"--{name} must be at least 1")
-    for name, port in (("port", given.port), ("ui-port", given.ui_port)):
+    for name, port in (("port", options.port), ("ui-port", options.ui_port)):
         if port is not None and not 0 <= port < 1 << 16:
             refuse(f"--{name} must be from 0 to 65535")
     if AMOUNT.fullmatch(memory) is None:
         refuse(f"--memory {memory} is invalid: use a number with k, m or g, such as 512m")
     plan = cluster.start(
         directory,
-        host=given.host or HOST,
-        port=PORT if given.port is None else given.port,
-        ui_port=given.ui_port or 0,
+        host=options.host or HOST,
+        port=PORT if options.port is None else options.port,
+        ui_port=options.ui_port or 0,
         workers=workers,
         cores=cores,
         memory=memory,
-        timeout_s=given.timeout or TIMEOUT_S,
+        timeout_s=options.timeout or TIMEOUT_S,
     )
     answer(plan.url)
     complain(f"{workers} workers; logs in {directory}, page at http://{plan.host}:{plan.ui_port}")
@@ -176,12 +178,12 @@ def _stop(directory: str) -> int:
     return FAILED
 
 
-def _status(given: SimpleNamespace, directory: str) -> int:
+def _status(options: SimpleNamespace, directory: str) -> int:
     from kcli.spark import cluster
     from kcli.spark.standalone import ALIVE
 
     members = cluster.members(directory)
-    with rows_if_asked(given, STATUS) as out:
+    with rows_if_asked(options, STATUS) as out:
         if not members:
             raise Refused(f"no cluster runs in {directory}")
         for member in members:

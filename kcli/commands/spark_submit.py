@@ -101,7 +101,7 @@ class Submit(Command):
     ),
     click.argument("words", nargs=-1, metavar="[SPARK-OPTIONS] APP|JOB [WORDS]"),
 )
-def spark_submit(given: SimpleNamespace) -> None:
+def spark_submit(options: SimpleNamespace) -> None:
     """Runs a job or an application on Spark, where the format k reads topics.
 
     A job is one of the names below; its arguments are checked before anything is started.  Anything
@@ -120,7 +120,7 @@ def spark_submit(given: SimpleNamespace) -> None:
     If the driver runs on the cluster, --deploy-mode cluster, files that a job names must exist
     there too, and the exit status is the one that the cluster manager reports.
     """
-    submission = Submission.of(given.words, jobs.JOBS)
+    submission = Submission.of(options.words, jobs.JOBS)
     if submission.application is None and not WITHOUT_APPLICATION & submission.options.keys():
         refuse(
             "name an application or a job to run: k spark-submit [SPARK-OPTIONS] APP|JOB [WORDS]"
@@ -134,17 +134,17 @@ def spark_submit(given: SimpleNamespace) -> None:
         raise Refused(why)
     if submission.job is not None:
         words_of_job = jobs.read(submission.job, submission.words)
-        if submission.runs_driver_here and not given.print_command:
+        if submission.runs_driver_here and not options.print_command:
             jobs.look(submission.job, words_of_job)
     added = adjusted(added, os.environ, submission, LOGGING)
     if submission.job is not None:
         added |= installation.quiet_java()
-    shipped = str(shipping.archive()) if given.ship else None
+    shipped = str(shipping.archive()) if options.ship else None
     words = [
         script,
         *submission.command(runner=RUNNER, sources=installation.sources(), shipped=shipped),
     ]
-    if given.print_command:
+    if options.print_command:
         answer(shlex.join(["env", *(f"{name}={text}" for name, text in added.items()), *words]))
         return
     sys.stdout.flush()

@@ -57,7 +57,7 @@ _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
         multiple=True,
     ),
 )
-def storage(given: SimpleNamespace) -> int:
+def storage(options: SimpleNamespace) -> int:
     """Rebuilds a lost metadata store, or lets a partition begin without records it has lost.
 
     rebuild writes the metadata store of a broker without zookeeper.connect from its logs.  The
@@ -76,11 +76,11 @@ def storage(given: SimpleNamespace) -> int:
     """
     from kserver import process
 
-    action, *files = given.words or ("",)
+    action, *files = options.words or ("",)
     if action not in ACTIONS or len(files) > 1:
         refuse(f"name an action, {' or '.join(ACTIONS)}, and at most one file after it")
-    config = process.load(files[0] if files else None, given.override)
-    return _rebuild(config) if action == REBUILD else _accept_loss(config, given)
+    config = process.load(files[0] if files else None, options.override)
+    return _rebuild(config) if action == REBUILD else _accept_loss(config, options)
 
 
 def _rebuild(config: BrokerConfig) -> int:
@@ -111,21 +111,21 @@ def _rebuild(config: BrokerConfig) -> int:
     return 0
 
 
-def _accept_loss(config: BrokerConfig, given: SimpleNamespace) -> int:
+def _accept_loss(config: BrokerConfig, options: SimpleNamespace) -> int:
     from kserver.errors import StorageError
     from kserver.log.directory import LogDirectory
     from kserver.log.missing import accept_loss
     from kserver.model import TopicPartition
     from kserver.world.disk import OsDisk
 
-    require(given, "topic", "partition")
-    if given.partition < 0 or not _TOPIC.fullmatch(given.topic):
+    require(options, "topic", "partition")
+    if options.partition < 0 or not _TOPIC.fullmatch(options.topic):
         refuse(
-            f"{given.topic}-{given.partition} is not a valid partition name; correct --topic and "
-            "--partition"
+            f"{options.topic}-{options.partition} is not a valid partition name; correct --topic "
+            "and --partition"
         )
     disk = OsDisk()
-    topic_partition = TopicPartition(given.topic, given.partition)
+    topic_partition = TopicPartition(options.topic, options.partition)
     directories = [LogDirectory(disk, path) for path in config.log_directories]
     try:
         path, begin = accept_loss(disk, directories, topic_partition)

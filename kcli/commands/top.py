@@ -151,7 +151,7 @@ ROW = RowShape(
     formatted(ROW),
     cluster,
 )
-def top(given: SimpleNamespace) -> int:
+def top(options: SimpleNamespace) -> int:
     """Shows what brokers, topics and groups do now: records and bytes in and out, lag and its
     trend, changes of the ISR.
 
@@ -168,34 +168,34 @@ def top(given: SimpleNamespace) -> int:
     A broker that does not answer is shown as away since its last response.  Replicas that left the
     ISR and joined it (-1 +2), and leader elections, are counted from the first sample on.
     """
-    views = [view for view in VIEWS if getattr(given, view)] or VIEWS
-    if given.once and given.count is not None:
+    views = [view for view in VIEWS if getattr(options, view)] or VIEWS
+    if options.once and options.count is not None:
         refuse("--once and --count cannot be used together")
-    if given.count is not None and given.count <= 0:
+    if options.count is not None and options.count <= 0:
         refuse("--count must be a positive number")
-    count = 1 if given.once else given.count
-    with rows_if_asked(given, ROW) as out:
-        awaited = CLUSTER if given.once else ""
-        return run(_top(given, views, count, out), given.timeout, awaited, while_read=True)
+    count = 1 if options.once else options.count
+    with rows_if_asked(options, ROW) as out:
+        awaited = CLUSTER if options.once else ""
+        return run(_top(options, views, count, out), options.timeout, awaited, while_read=True)
 
 
 async def _top(
-    given: SimpleNamespace, views: Sequence[str], count: int | None, out: Rows | None
+    options: SimpleNamespace, views: Sequence[str], count: int | None, out: Rows | None
 ) -> int:
     from kcli.client.admin import Admin
     from kcli.top import screen
     from kcli.top.snapshot import Wanted
 
     config = admin_config(
-        given,
+        options,
         client_id=CLIENT_ID,
         request_timeout_ms=REQUEST_MS,
         socket_connection_setup_timeout_ms=CONNECT_MS,
         socket_connection_setup_timeout_max_ms=CONNECT_MS,
     )
-    topics, groups = name_filter(given.topic or ".*"), name_filter(given.group or ".*")
-    wanted = Wanted(topics, groups, given.topic is not None)
-    is_live = out is None and not given.once and is_redrawable(sys.stdout)
+    topics, groups = name_filter(options.topic or ".*"), name_filter(options.group or ".*")
+    wanted = Wanted(topics, groups, options.topic is not None)
+    is_live = out is None and not options.once and is_redrawable(sys.stdout)
     async with Admin(config) as admin:
         await admin.nodes()
         # From now on, a broker that cannot be reached is shown in its row.
@@ -205,7 +205,7 @@ async def _top(
                 show = stack.enter_context(screen.on_a_terminal(views))
             else:
                 show = screen.as_text(views) if out is None else screen.as_rows(out, views)
-            looks = _looks(admin.cluster, wanted, given.interval or EVERY_S)
+            looks = _looks(admin.cluster, wanted, options.interval or EVERY_S)
             return await _shown(looks, show, count, is_live)
 
 

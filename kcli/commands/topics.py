@@ -190,7 +190,7 @@ LIST = RowShape(
     option("--force", "The same as --yes.", instead="--yes", yields=True, section=OLDER),
     option("--disable-rack-aware", "Ignored.", section=OLDER),
 )
-def topics(given: SimpleNamespace) -> int:
+def topics(options: SimpleNamespace) -> int:
     """Creates, lists, describes, grows and deletes topics.
 
     Exactly one action is required.  --list and --describe show all topics, or those whose whole
@@ -200,12 +200,12 @@ def topics(given: SimpleNamespace) -> int:
     --describe prints a heading for each topic and a line for each partition, with fields divided
     by tabs.  With one of the filters for partitions the headings are left out.
     """
-    _check(given)
-    if given.output is not None:
-        with rows(given, _shape(given)) as out:
-            return run(_act(given, out), given.timeout, CLUSTER)
+    _check(options)
+    if options.output is not None:
+        with rows(options, _shape(options)) as out:
+            return run(_act(options, out), options.timeout, CLUSTER)
     try:
-        return run(_act(given), given.timeout, CLUSTER)
+        return run(_act(options), options.timeout, CLUSTER)
     except Declined:
         raise
     except EXPECTED as error:
@@ -213,29 +213,29 @@ def topics(given: SimpleNamespace) -> int:
         return status_of(error)
 
 
-def _shape(given: SimpleNamespace) -> RowShape:
-    if given.list:
+def _shape(options: SimpleNamespace) -> RowShape:
+    if options.list:
         return LIST
-    return OVERRIDES if given.topics_with_overrides else DESCRIBE
+    return OVERRIDES if options.topics_with_overrides else DESCRIBE
 
 
-async def _act(given: SimpleNamespace, out: Rows | None = None) -> int:
+async def _act(options: SimpleNamespace, out: Rows | None = None) -> int:
     from kcli.client.admin import Admin
 
-    async with Admin(admin_config(given)) as admin:
-        if given.describe:
-            found = await _describe(admin, given, out)
-            return FOUND if found and given.check else DONE
-        if given.list:
-            await _list(admin, given, out)
+    async with Admin(admin_config(options)) as admin:
+        if options.describe:
+            found = await _describe(admin, options, out)
+            return FOUND if found and options.check else DONE
+        if options.list:
+            await _list(admin, options, out)
         else:
-            action = next(globals()[f"_{name}"] for name in ACTIONS if getattr(given, name))
-            await action(admin, given)
+            action = next(globals()[f"_{name}"] for name in ACTIONS if getattr(options, name))
+            await action(admin, options)
     return DONE
 
 
-async def _list(admin: Admin, given: SimpleNamespace, out: Rows | None) -> None:
-    topics = await _matching(admin, given)
+async def _list(admin: Admin, options: SimpleNamespace, out: Rows | None) -> None:
+    topics = await _matching(admin, options)
     if out is None:
         answer("\n".join(topic.name for topic in topics))
         return
@@ -244,65 +244,65 @@ async def _list(admin: Admin, given: SimpleNamespace, out: Rows | None) -> None:
         out.row(topic=topic.name, topic_id=id, internal=topic.is_internal)
 
 
-async def _create(admin: Admin, given: SimpleNamespace) -> None:
+async def _create(admin: Admin, options: SimpleNamespace) -> None:
     from kcli.client.admin import NewTopic
     from kserver.errors import ErrorCode, KafkaError
 
-    config = _topic_config(given.config)
-    assignments = _assignments(given.replica_assignment)
-    if "." in given.topic or "_" in given.topic:
+    config = _topic_config(options.config)
+    assignments = _assignments(options.replica_assignment)
+    if "." in options.topic or "_" in options.topic:
         answer(COLLISION)
-    if given.replication_factor is not None and not (
-        1 <= given.replication_factor <= MAX_REPLICATION_FACTOR
+    if options.replication_factor is not None and not (
+        1 <= options.replication_factor <= MAX_REPLICATION_FACTOR
     ):
         raise Refused(
             f"The replication factor must be between 1 and {MAX_REPLICATION_FACTOR} inclusive"
         )
-    if given.partitions is not None and given.partitions < 1:
+    if options.partitions is not None and options.partitions < 1:
         raise Refused("The partitions must be greater than 0")
     topic = NewTopic(
-        given.topic,
-        -1 if given.partitions is None else given.partitions,
-        -1 if given.replication_factor is None else given.replication_factor,
+        options.topic,
+        -1 if options.partitions is None else options.partitions,
+        -1 if options.replication_factor is None else options.replication_factor,
         dict(enumerate(assignments)) if assignments else None,
         config,
     )
-    created = (await admin.create_topics([topic], validate_only=given.dry_run))[topic.name]
+    created = (await admin.create_topics([topic], validate_only=options.dry_run))[topic.name]
     if not isinstance(created, KafkaError):
-        if given.dry_run:
+        if options.dry_run:
             would(f"create topic {topic.name}{_size(created)}")
         else:
             answer(f"Created topic {topic.name}.")
-    elif not (given.if_not_exists and created.code == ErrorCode.topic_already_exists):
+    elif not (options.if_not_exists and created.code == ErrorCode.topic_already_exists):
         raise created
 
 
-async def _alter(admin: Admin, given: SimpleNamespace) -> None:
+async def _alter(admin: Admin, options: SimpleNamespace) -> None:
     from kcli.client.admin import NewPartitions
 
-    assignments = _assignments(given.replica_assignment)
-    names = await _existing(admin, given)
+    assignments = _assignments(options.replica_assignment)
+    names = await _existing(admin, options)
     added: dict[str, Any] = dict.fromkeys(names)
     if assignments:
         for name, topic in (await admin.describe_topics(names)).items():
             added[name] = assignments[len(granted(topic).partitions) :]
     raise_first(
         await admin.create_partitions(
-            {name: NewPartitions(given.partitions, added[name]) for name in names},
-            validate_only=given.dry_run,
+            {name: NewPartitions(options.partitions, added[name]) for name in names},
+            validate_only=options.dry_run,
         )
     )
-    if given.dry_run:
-        would(*(f"give topic {name} {given.partitions} partitions in all" for name in names))
+    if options.dry_run:
+        would(*(f"give topic {name} {options.partitions} partitions in all" for name in names))
 
 
-async def _delete(admin: Admin, given: SimpleNamespace) -> None:
-    names = await _existing(admin, given)
+async def _delete(admin: Admin, options: SimpleNamespace) -> None:
+    names = await _existing(admin, options)
     steps = [f"delete topic {name} and all its records" for name in names]
-    if given.dry_run:
+    if options.dry_run:
         would(*steps)
     elif names:
-        await confirm(given, *steps)
+        await confirm(options, *steps)
         raise_first(await admin.delete_topics(names))
 
 
@@ -313,15 +313,15 @@ def _size(created: CreatedTopic) -> str:
     return f": partitions {created.partitions}, replication factor {created.replication_factor}"
 
 
-async def _describe(admin: Admin, given: SimpleNamespace, out: Rows | None) -> bool:
+async def _describe(admin: Admin, options: SimpleNamespace, out: Rows | None) -> bool:
     """Print topics, and return whether any partition was shown."""
     found = False
-    async for view in _views(admin, given):
+    async for view in _views(admin, options):
         found = found or any(True for _ in view.partitions())
         if out is None:
-            for line in topic_lines.lines(view, given.topics_with_overrides):
+            for line in topic_lines.lines(view, options.topics_with_overrides):
                 answer(line)
-        elif not given.topics_with_overrides:
+        elif not options.topics_with_overrides:
             for row in topic_lines.rows(view):
                 out.row(**row)
         elif view.overrides:
@@ -329,49 +329,49 @@ async def _describe(admin: Admin, given: SimpleNamespace, out: Rows | None) -> b
     return found
 
 
-async def _described(admin: Admin, given: SimpleNamespace) -> list[TopicDescription]:
+async def _described(admin: Admin, options: SimpleNamespace) -> list[TopicDescription]:
     """Return the requested topics."""
-    id = None if given.topic_id is None else topic_id(given.topic_id)
+    id = None if options.topic_id is None else topic_id(options.topic_id)
     if id:
-        listed = await admin.list_topics(include_internal=not given.exclude_internal)
+        listed = await admin.list_topics(include_internal=not options.exclude_internal)
         ids = [id] if id in {topic.id for topic in listed} else []
-        if not ids and not given.if_exists:
-            raise Refused(f"TopicId '{given.topic_id}' does not exist as expected")
+        if not ids and not options.if_exists:
+            raise Refused(f"TopicId '{options.topic_id}' does not exist as expected")
         found = [*(await admin.describe_topics_by_id(ids)).values()]
     else:
-        page = given.partition_size_limit_per_response or PAGE_PARTITIONS
-        names = await _existing(admin, given)
+        page = options.partition_size_limit_per_response or PAGE_PARTITIONS
+        names = await _existing(admin, options)
         found = [*(await admin.describe_topics(names, page_size=page)).values()]
     return [granted(topic) for topic in found]
 
 
-async def _views(admin: Admin, given: SimpleNamespace) -> AsyncIterator[topic_lines.View]:
+async def _views(admin: Admin, options: SimpleNamespace) -> AsyncIterator[topic_lines.View]:
     from kcli.client.admin import ResourceType
 
-    topics = await _described(admin, given)
+    topics = await _described(admin, options)
     if not topics:
         return
     names = [(ResourceType.TOPIC, topic.name) for topic in topics]
     configs = await admin.describe_configs(names)
     live = {node.id for node in (await admin.describe_cluster()).brokers}
     moves = await admin.list_reassignments()
-    reports = [name for name in REPORTS if is_given(given, name)]
-    if given.check and not reports:
+    reports = [name for name in REPORTS if is_given(options, name)]
+    if options.check and not reports:
         reports = list(UNHEALTHY)
     for topic, name in zip(topics, names, strict=True):
         yield topic_lines.View(topic, granted(configs[name]), moves, live, reports)
 
 
-async def _matching(admin: Admin, given: SimpleNamespace) -> list[TopicListing]:
-    wanted = (lambda _: True) if given.topic is None else name_filter(given.topic)
-    listed = await admin.list_topics(include_internal=not given.exclude_internal)
+async def _matching(admin: Admin, options: SimpleNamespace) -> list[TopicListing]:
+    wanted = (lambda _: True) if options.topic is None else name_filter(options.topic)
+    listed = await admin.list_topics(include_internal=not options.exclude_internal)
     return [topic for topic in listed if wanted(topic.name)]
 
 
-async def _existing(admin: Admin, given: SimpleNamespace) -> list[str]:
-    names = [topic.name for topic in await _matching(admin, given)]
-    if given.topic and not names and not given.if_exists:
-        raise Refused(f"Topic '{given.topic}' does not exist as expected")
+async def _existing(admin: Admin, options: SimpleNamespace) -> list[str]:
+    names = [topic.name for topic in await _matching(admin, options)]
+    if options.topic and not names and not options.if_exists:
+        raise Refused(f"Topic '{options.topic}' does not exist as expected")
     return names
 
 
@@ -409,49 +409,54 @@ def _broker_id(word: str) -> int:
     return int(word)
 
 
-def _check(given: SimpleNamespace) -> None:
+def _check(options: SimpleNamespace) -> None:
     """Check the rules between options, in Kafka's order and words."""
-    chosen = [name for name in ACTIONS if getattr(given, name)]
+    chosen = [name for name in ACTIONS if getattr(options, name)]
     if len(chosen) != 1:
         refuse(
             "Command must include exactly one action: --list, --describe, --create, --alter or "
             "--delete"
         )
-    if given.zookeeper is not None:
-        if given.bootstrap_server is None and SERVER_VARIABLE not in os.environ:
+    if options.zookeeper is not None:
+        if options.bootstrap_server is None and SERVER_VARIABLE not in os.environ:
             refuse("--zookeeper is not supported; use --bootstrap-server")
         complain("--zookeeper is ignored; --bootstrap-server is used.")
-    if given.delete_config is not None:
+    if options.delete_config is not None:
         complain("--delete-config is ignored: k configs --alter --delete-config deletes settings.")
-    if given.describe and given.if_exists and given.topic is None and given.topic_id is None:
+    if (
+        options.describe
+        and options.if_exists
+        and options.topic is None
+        and options.topic_id is None
+    ):
         refuse("--topic or --topic-id is required to describe a topic")
-    if not given.list and not given.describe:
-        require(given, "topic")
-    if given.alter:
-        if given.config:
+    if not options.list and not options.describe:
+        require(options, "topic")
+    if options.alter:
+        if options.config:
             refuse(
                 'Option combination "[[config], [bootstrap-server]]" can\'t be used with option '
                 f'"[alter]"{SEE_CONFIGS}'
             )
-        require(given, "partitions")
-    _only_with(given, "config", "alter", "create")
-    _only_with(given, "partitions", "alter", "create")
-    _only_with(given, "replication-factor", "create")
-    _only_with(given, "replica-assignment", "alter", "create")
-    if given.create:
-        exclude(given, "replica-assignment", ("partitions", "replication-factor"))
+        require(options, "partitions")
+    _only_with(options, "config", "alter", "create")
+    _only_with(options, "partitions", "alter", "create")
+    _only_with(options, "replication-factor", "create")
+    _only_with(options, "replica-assignment", "alter", "create")
+    if options.create:
+        exclude(options, "replica-assignment", ("partitions", "replication-factor"))
     for report in REPORTS:
-        exclude(given, report, ("topics-with-overrides",))
-        _only_with(given, report, "describe")
-    _only_with(given, "topics-with-overrides", "describe")
-    _only_with(given, "if-exists", "alter", "delete", "describe")
-    _only_with(given, "if-not-exists", "create")
-    _only_with(given, "dry-run", "create", "alter", "delete")
-    _only_with(given, "exclude-internal", "list", "describe")
-    _only_with(given, "output", "list", "describe")
-    _only_with(given, "check", "describe")
-    exclude(given, "check", ("topics-with-overrides",))
+        exclude(options, report, ("topics-with-overrides",))
+        _only_with(options, report, "describe")
+    _only_with(options, "topics-with-overrides", "describe")
+    _only_with(options, "if-exists", "alter", "delete", "describe")
+    _only_with(options, "if-not-exists", "create")
+    _only_with(options, "dry-run", "create", "alter", "delete")
+    _only_with(options, "exclude-internal", "list", "describe")
+    _only_with(options, "output", "list", "describe")
+    _only_with(options, "check", "describe")
+    exclude(options, "check", ("topics-with-overrides",))
 
 
-def _only_with(given: SimpleNamespace, name: str, *actions: str) -> None:
-    exclude(given, name, [action for action in ACTIONS if action not in actions])
+def _only_with(options: SimpleNamespace, name: str, *actions: str) -> None:
+    exclude(options, name, [action for action in ACTIONS if action not in actions])

@@ -237,7 +237,7 @@ CHANGING = ("abort", "forceTerminateTransaction")
         section=OLDER,
     ),
 )
-def transactions(given: SimpleNamespace) -> int:
+def transactions(options: SimpleNamespace) -> int:
     """Lists and describes transactions and their producers, finds hanging transactions, and ends
     them.
 
@@ -247,59 +247,59 @@ def transactions(given: SimpleNamespace) -> int:
     those in one partition.  forceTerminateTransaction aborts the open transaction of a
     transactional id, and fences its producer.
     """
-    action = _action(given)
+    action = _action(options)
     if action == "abort":
-        return run(_abort(given), given.timeout, CLUSTER)
+        return run(_abort(options), options.timeout, CLUSTER)
     if action == "forceTerminateTransaction":
-        return run(_terminate(given), given.timeout, CLUSTER)
+        return run(_terminate(options), options.timeout, CLUSTER)
     shape, rows_of = LISTINGS[action]
-    with rows_if_asked(given, shape) as out:
-        return run(_show(given, shape, rows_of, out), given.timeout, CLUSTER)
+    with rows_if_asked(options, shape) as out:
+        return run(_show(options, shape, rows_of, out), options.timeout, CLUSTER)
 
 
-def _action(given: SimpleNamespace) -> str:
-    if len(given.action) != 1 or given.action[0] not in ACTIONS:
+def _action(options: SimpleNamespace) -> str:
+    if len(options.action) != 1 or options.action[0] not in ACTIONS:
         refuse(f"name exactly one action: {', '.join(ACTIONS)}")
-    action: str = given.action[0]
+    action: str = options.action[0]
     needed, possible = ACTIONS[action]
     every = {name for names in ACTIONS.values() for of in names for name in of}
     for name in sorted(every.difference(needed, possible)):
-        if is_given(given, name):
+        if is_given(options, name):
             refuse(f"--{name} is not allowed with {action}")
     for name in needed:
-        if not is_given(given, name):
+        if not is_given(options, name):
             refuse(f"argument --{name} is required")
-    if action in CHANGING and given.output is not None:
+    if action in CHANGING and options.output is not None:
         refuse(f"--output is not allowed with {action}")
     if action == "find-hanging":
-        if not (is_given(given, "topic") or is_given(given, "broker-id")):
+        if not (is_given(options, "topic") or is_given(options, "broker-id")):
             refuse(
                 "The `find-hanging` command requires either --topic or --broker-id to limit the "
                 "scope of the search"
             )
-        if is_given(given, "partition") and not is_given(given, "topic"):
+        if is_given(options, "partition") and not is_given(options, "topic"):
             refuse("The --partition argument requires --topic to be provided")
-    if action == "abort" and not is_given(given, "start-offset"):
-        if not is_given(given, "producer-id"):
+    if action == "abort" and not is_given(options, "start-offset"):
+        if not is_given(options, "producer-id"):
             refuse(
                 "The transaction to abort must be identified either with --start-offset (for "
                 "brokers on 3.0 or above) or with --producer-id, --producer-epoch, and "
                 "--coordinator-epoch (for older brokers)"
             )
         for name in ("producer-epoch", "coordinator-epoch"):
-            if not is_given(given, name):
+            if not is_given(options, name):
                 refuse(f"Missing required argument --{name}")
     return action
 
 
 async def _show(
-    given: SimpleNamespace,
+    options: SimpleNamespace,
     shape: RowShape,
     rows_of: Callable[[SimpleNamespace, Admin], Coroutine[Any, Any, Iterable[Row]]],
     out: Rows | None,
 ) -> int:
-    async with _admin(given) as admin:
-        found = await rows_of(given, admin)
+    async with _admin(options) as admin:
+        found = await rows_of(options, admin)
     if out is None:
         answer("\n".join(_table(HEADS[shape], [_cells(shape, row) for row in found])))
         return DONE
@@ -327,12 +327,12 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]
         yield "".join(f"{cell:{width}}\t" for cell, width in zip(row, widths, strict=True))
 
 
-async def _list(given: SimpleNamespace, admin: Admin) -> list[Row]:
+async def _list(options: SimpleNamespace, admin: Admin) -> list[Row]:
     with _failing("Failed to list transactions"):
         listed = await admin.transactions.listings(
-            states=[] if given.state is None else _states(given.state),
-            longer_than_ms=-1 if given.duration_filter is None else given.duration_filter,
-            pattern=given.transactional_id_pattern,
+            states=[] if options.state is None else _states(options.state),
+            longer_than_ms=-1 if options.duration_filter is None else options.duration_filter,
+            pattern=options.transactional_id_pattern,
         )
     return [listing._asdict() for listing in listed]
 
@@ -347,8 +347,8 @@ def _states(text: str) -> list[str]:
     return [by_name[word.lower()] for word in words]
 
 
-async def _describe(given: SimpleNamespace, admin: Admin) -> list[Row]:
-    name = given.transactional_id
+async def _describe(options: SimpleNamespace, admin: Admin) -> list[Row]:
+    name = options.transactional_id
     with _failing(f"Failed to describe transaction state of transactional-id `{name}`"):
         found = granted((await admin.transactions.describe([name]))[name])
     started_at = found.started_at
@@ -367,23 +367,23 @@ async def _describe(given: SimpleNamespace, admin: Admin) -> list[Row]:
     ]
 
 
-async def _describe_producers(given: SimpleNamespace, admin: Admin) -> list[Row]:
-    partition = TopicPartition(given.topic, given.partition)
-    where = "leader" if given.broker_id is None else f"broker {given.broker_id}"
+async def _describe_producers(options: SimpleNamespace, admin: Admin) -> list[Row]:
+    partition = TopicPartition(options.topic, options.partition)
+    where = "leader" if options.broker_id is None else f"broker {options.broker_id}"
     with _failing(f"Failed to describe producers for partition {partition} on {where}"):
-        results = await admin.transactions.producers([partition], given.broker_id)
+        results = await admin.transactions.producers([partition], options.broker_id)
         states = granted(results[partition])
     return [state._asdict() for state in states]
 
 
-async def _find_hanging(given: SimpleNamespace, admin: Admin) -> list[Row]:
-    minutes = 15 if given.max_transaction_timeout is None else given.max_transaction_timeout
+async def _find_hanging(options: SimpleNamespace, admin: Admin) -> list[Row]:
+    minutes = 15 if options.max_transaction_timeout is None else options.max_transaction_timeout
     now_ms = _now_ms()
     with _failing("Failed to find hanging transactions"):
         found = await admin.transactions.find_hanging(
-            await _partitions(given, admin),
+            await _partitions(options, admin),
             last_before_ms=now_ms - minutes * MINUTE_MS,
-            broker=given.broker_id,
+            broker=options.broker_id,
         )
     return [
         {
@@ -400,20 +400,20 @@ async def _find_hanging(given: SimpleNamespace, admin: Admin) -> list[Row]:
     ]
 
 
-async def _partitions(given: SimpleNamespace, admin: Admin) -> list[TopicPartition]:
+async def _partitions(options: SimpleNamespace, admin: Admin) -> list[TopicPartition]:
     """Return the partitions to search."""
-    if given.partition is not None:
-        return [TopicPartition(given.topic, given.partition)]
-    if given.topic is None:
+    if options.partition is not None:
+        return [TopicPartition(options.topic, options.partition)]
+    if options.topic is None:
         names = [topic.name for topic in await admin.list_topics()]
     else:
-        names = [given.topic]
+        names = [options.topic]
     described = await admin.describe_topics(names)
     return [
         TopicPartition(name, number.partition)
         for name in names
         for number in granted(described[name]).partitions
-        if given.broker_id is None or given.broker_id in number.replicas
+        if options.broker_id is None or options.broker_id in number.replicas
     ]
 
 
@@ -425,53 +425,53 @@ LISTINGS = {
 }
 
 
-async def _abort(given: SimpleNamespace) -> int:
-    async with _admin(given) as admin:
-        wanted = await _open_transaction(given, admin)
+async def _abort(options: SimpleNamespace) -> int:
+    async with _admin(options) as admin:
+        wanted = await _open_transaction(options, admin)
         step = (
             f"abort the transaction of producer {wanted.producer_id} in {wanted.partition}, with "
             "the records that are in it"
         )
-        if given.dry_run:
+        if options.dry_run:
             would(step)
             return DONE
-        await confirm(given, step)
+        await confirm(options, step)
         with _failing(f"Failed to abort transaction {wanted}"):
             await admin.transactions.abort(wanted)
     return DONE
 
 
-async def _open_transaction(given: SimpleNamespace, admin: Admin) -> OpenTransaction:
+async def _open_transaction(options: SimpleNamespace, admin: Admin) -> OpenTransaction:
     from kcli.client.transaction_admin import OpenTransaction
 
-    partition = TopicPartition(given.topic, given.partition)
-    if given.start_offset is None:
+    partition = TopicPartition(options.topic, options.partition)
+    if options.start_offset is None:
         # The epoch of a transaction that hangs since its producer's first one is unknown: 0 is
         # lower than that of any later coordinator.
-        epoch = max(0, given.coordinator_epoch)
-        return OpenTransaction(partition, given.producer_id, given.producer_epoch, epoch)
+        epoch = max(0, options.coordinator_epoch)
+        return OpenTransaction(partition, options.producer_id, options.producer_epoch, epoch)
     with _failing(f"Failed to validate producer state for partition {partition}"):
         states = granted((await admin.transactions.producers([partition]))[partition])
     for state in states:
-        if state.transaction_start == given.start_offset:
+        if state.transaction_start == options.start_offset:
             epoch = state.coordinator_epoch or 0
             return OpenTransaction(partition, state.producer_id, state.producer_epoch, epoch)
     raise Refused(
-        f"Could not find any open transactions starting at offset {given.start_offset} on "
+        f"Could not find any open transactions starting at offset {options.start_offset} on "
         f"partition {partition}"
     )
 
 
-async def _terminate(given: SimpleNamespace) -> int:
-    name = given.transactional_id
+async def _terminate(options: SimpleNamespace) -> int:
+    name = options.transactional_id
     step = f"abort the open transaction of {name}, and fence its producer"
-    async with _admin(given) as admin:
-        if given.dry_run:
+    async with _admin(options) as admin:
+        if options.dry_run:
             with _failing(f"Failed to describe transaction state of transactional-id `{name}`"):
                 granted((await admin.transactions.describe([name]))[name])
             would(step)
             return DONE
-        await confirm(given, step)
+        await confirm(options, step)
         with _failing(f"Failed to force terminate transactionalId `{name}`"):
             granted((await admin.transactions.fence([name]))[name])
     return DONE
@@ -490,10 +490,10 @@ def _failing(what: str) -> Iterator[None]:
         raise Refused(f"{what}: {reason(error)}") from error
 
 
-def _admin(given: SimpleNamespace) -> Admin:
+def _admin(options: SimpleNamespace) -> Admin:
     from kcli.client.admin import Admin
 
-    return Admin(admin_config(given))
+    return Admin(admin_config(options))
 
 
 def _now_ms() -> int:

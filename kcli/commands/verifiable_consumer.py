@@ -116,7 +116,7 @@ MANUAL = Manual(
     broker_list,
     older_config("--consumer.config"),
 )
-def verifiable_consumer(given: SimpleNamespace) -> int:
+def verifiable_consumer(options: SimpleNamespace) -> int:
     """Reads a topic as a member of a group, and prints a line of JSON for each thing that happens.
 
     The first line is of the event startup_complete; then come partitions_assigned and
@@ -124,60 +124,60 @@ def verifiable_consumer(given: SimpleNamespace) -> int:
     each if --verbose, and then offsets_committed; at the end shutdown_complete, before or after
     shutdown_requested.  Ctrl-C and SIGTERM let the member leave its group.
     """
-    _check(given)
+    _check(options)
     from kcli.client.config import ConsumerConfig
 
-    config = warned(ConsumerConfig.of(_properties(given)))
-    run(VerifiableConsumer(given, config).all(), given.timeout, while_read=True)
+    config = warned(ConsumerConfig.of(_properties(options)))
+    run(VerifiableConsumer(options, config).all(), options.timeout, while_read=True)
     return DONE
 
 
-def _check(given: SimpleNamespace) -> None:
+def _check(options: SimpleNamespace) -> None:
     for name in ("topic", "group_id"):
-        if getattr(given, name) is None:
+        if getattr(options, name) is None:
             refuse(f"argument --{name.replace('_', '-')} is required")
-    protocol = given.group_protocol
+    protocol = options.group_protocol
     if protocol is not None and protocol.lower() not in (CLASSIC, CONSUMER):
         refuse(
             f"argument --group-protocol: invalid choice: '{protocol}' (choose from "
             f"{{{CLASSIC},{CONSUMER}}})"
         )
-    if given.reset_policy is not None and given.reset_policy not in POLICIES:
+    if options.reset_policy is not None and options.reset_policy not in POLICIES:
         refuse(
-            f"argument --reset-policy: invalid choice: '{given.reset_policy}' (choose from "
+            f"argument --reset-policy: invalid choice: '{options.reset_policy}' (choose from "
             f"{{{','.join(POLICIES)}}})"
         )
 
 
-def _properties(given: SimpleNamespace) -> dict[str, str]:
-    properties = client_properties(given)
+def _properties(options: SimpleNamespace) -> dict[str, str]:
+    properties = client_properties(options)
     properties |= {
-        "group.id": given.group_id,
-        "enable.auto.commit": str(given.enable_autocommit).lower(),
-        "auto.offset.reset": given.reset_policy or POLICIES[0],
+        "group.id": options.group_id,
+        "enable.auto.commit": str(options.enable_autocommit).lower(),
+        "auto.offset.reset": options.reset_policy or POLICIES[0],
     }
-    if given.group_instance_id is not None:
-        properties["group.instance.id"] = given.group_instance_id
-    if (given.group_protocol or CLASSIC).lower() == CLASSIC:
-        properties["partition.assignment.strategy"] = given.assignment_strategy or RANGE
-        session_ms = given.session_timeout
+    if options.group_instance_id is not None:
+        properties["group.instance.id"] = options.group_instance_id
+    if (options.group_protocol or CLASSIC).lower() == CLASSIC:
+        properties["partition.assignment.strategy"] = options.assignment_strategy or RANGE
+        session_ms = options.session_timeout
         properties["session.timeout.ms"] = str(
             SESSION_TIMEOUT_MS if session_ms is None else session_ms
         )
         return properties
     properties["group.protocol"] = CONSUMER
-    if given.group_remote_assignor is not None:
-        properties["group.remote.assignor"] = given.group_remote_assignor
+    if options.group_remote_assignor is not None:
+        properties["group.remote.assignor"] = options.group_remote_assignor
     return properties
 
 
 class VerifiableConsumer(RebalanceListener):
     """One run."""
 
-    def __init__(self, given: SimpleNamespace, config: ConsumerConfig) -> None:
-        self._given = given
+    def __init__(self, options: SimpleNamespace, config: ConsumerConfig) -> None:
+        self._options = options
         self._config = config
-        limit = given.max_messages
+        limit = options.max_messages
         self._left = None if limit is None or limit < 0 else limit
 
     async def all(self) -> None:
@@ -205,7 +205,7 @@ class VerifiableConsumer(RebalanceListener):
     async def _read(self, consumer: Consumer) -> None:
         """Poll and commit until enough records were read."""
         _print_event("startup_complete")
-        consumer.subscribe([self._given.topic], listener=self)
+        consumer.subscribe([self._options.topic], listener=self)
         while self._left != 0:
             records = await consumer.poll(FOREVER_MS)
             offsets: dict[TopicPartition, Offset] = {}
@@ -214,7 +214,7 @@ class VerifiableConsumer(RebalanceListener):
             finally:
                 # Records that were not reported must not be committed when the consumer closes.
                 await _go_back(consumer, records, offsets)
-            if not self._given.enable_autocommit:
+            if not self._options.enable_autocommit:
                 await self._commit(consumer, offsets)
 
     def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
@@ -240,7 +240,7 @@ class VerifiableConsumer(RebalanceListener):
             summaries.append(
                 _partition(partition) | {"count": len(of), "minOffset": first, "maxOffset": last}
             )
-            if self._given.verbose:
+            if self._options.verbose:
                 self._print_records(of)
             if self._left is not None:
                 self._left -= len(of)

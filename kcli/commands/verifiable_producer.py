@@ -90,7 +90,7 @@ AT_ONCE = 100
     broker_list,
     older_config("--producer.config"),
 )
-def verifiable_producer(given: SimpleNamespace) -> int:
+def verifiable_producer(options: SimpleNamespace) -> int:
     """Sends increasing numbers to a topic, and prints a line of JSON for each that is delivered or
     lost.
 
@@ -98,31 +98,31 @@ def verifiable_producer(given: SimpleNamespace) -> int:
     producer_send_error, in the end shutdown_complete and a sum, tool_data.  What is lost is not
     tried again, unless the file says so.  Ctrl-C and SIGTERM let what was sent have its outcome.
     """
-    _check(given)
+    _check(options)
     from kcli.client.config import ProducerConfig
 
-    properties = client_properties(given, acks=given.acks or "-1", retries="0")
+    properties = client_properties(options, acks=options.acks or "-1", retries="0")
     config = warned(ProducerConfig.of(properties))
-    run(VerifiableProducer(given, config).all(), given.timeout)
+    run(VerifiableProducer(options, config).all(), options.timeout)
     return DONE
 
 
-def _check(given: SimpleNamespace) -> None:
-    if given.topic is None:
+def _check(options: SimpleNamespace) -> None:
+    if options.topic is None:
         refuse("argument --topic is required")
-    if given.throughput == 0:
+    if options.throughput == 0:
         refuse("--throughput 0 would send nothing; use -1 for no limit")
-    if given.acks is not None and given.acks not in ACKS:
-        refuse(f"argument --acks: invalid choice: '{given.acks}' (choose from {{0,1,-1}})")
-    if given.repeating_keys is not None and given.repeating_keys <= 0:
+    if options.acks is not None and options.acks not in ACKS:
+        refuse(f"argument --acks: invalid choice: '{options.acks}' (choose from {{0,1,-1}})")
+    if options.repeating_keys is not None and options.repeating_keys <= 0:
         refuse("--repeating-keys should be greater than zero")
 
 
 class VerifiableProducer:
     """One run."""
 
-    def __init__(self, given: SimpleNamespace, config: ProducerConfig) -> None:
-        self._given = given
+    def __init__(self, options: SimpleNamespace, config: ProducerConfig) -> None:
+        self._options = options
         self._config = config
         self._sent = 0
         self._acked = 0
@@ -148,21 +148,21 @@ class VerifiableProducer:
             raise self._failed
 
     async def _send_all(self, producer: Producer) -> None:
-        given, loop = self._given, asyncio.get_running_loop()
+        options, loop = self._options, asyncio.get_running_loop()
         start = loop.time()
-        endless = given.max_messages is None or given.max_messages < 0
-        timestamp = given.message_create_time
+        endless = options.max_messages is None or options.max_messages < 0
+        timestamp = options.message_create_time
         if timestamp == NO_TIME:
             timestamp = None
-        for number in itertools.count() if endless else range(given.max_messages):
+        for number in itertools.count() if endless else range(options.max_messages):
             await self._send(producer, number, timestamp)
             if timestamp is not None:
                 timestamp += _now_ms() - self._started_ms
             if self._failed is not None:
                 return
             due = 0.0
-            if given.throughput is not None and given.throughput > 0:
-                due = start + (number + 1) / given.throughput
+            if options.throughput is not None and options.throughput > 0:
+                due = start + (number + 1) / options.throughput
             if due > loop.time():
                 await asyncio.sleep(due - loop.time())
             elif number % AT_ONCE == 0:
@@ -171,21 +171,21 @@ class VerifiableProducer:
     async def _send(self, producer: Producer, number: int, timestamp: int | None) -> None:
         from kcli.client.errors import ClientError
 
-        given = self._given
-        value = str(number) if given.value_prefix is None else f"{given.value_prefix}.{number}"
-        keys = given.repeating_keys
+        options = self._options
+        value = str(number) if options.value_prefix is None else f"{options.value_prefix}.{number}"
+        keys = options.repeating_keys
         key = None if keys is None else str(number % keys)
         on_delivery = functools.partial(self._on_delivery, key, value)
         self._sent += 1
         try:
             while not producer.try_send(
-                given.topic,
+                options.topic,
                 value.encode(),
                 None if key is None else key.encode(),
                 timestamp=timestamp,
                 on_delivery=on_delivery,
             ):
-                await producer.ready(given.topic)
+                await producer.ready(options.topic)
         except (ClientError, KafkaError) as error:
             on_delivery(error, None)
 
@@ -205,7 +205,7 @@ class VerifiableProducer:
         elif error is not None:
             self._print_event(
                 "producer_send_error",
-                topic=self._given.topic,
+                topic=self._options.topic,
                 key=key,
                 value=value,
                 exception=f"class {_exception(error)}",
@@ -218,7 +218,7 @@ class VerifiableProducer:
             "tool_data",
             sent=self._sent,
             acked=self._acked,
-            target_throughput=-1 if self._given.throughput is None else self._given.throughput,
+            target_throughput=-1 if self._options.throughput is None else self._options.throughput,
             avg_throughput=1000 * self._acked / elapsed_ms if elapsed_ms else 0.0,
         )
         sys.stdout.flush()

@@ -92,7 +92,7 @@ MANUAL = Manual(
     option("-daemon", "Run in the background; return when the server answers."),
     option("--apache", "Apache's ZooKeeper, on Java, also for one server by itself."),
 )
-def zookeeper_server_start(given: SimpleNamespace) -> int:
+def zookeeper_server_start(options: SimpleNamespace) -> int:
     """Starts a ZooKeeper on this machine, and runs until it is stopped.
 
     It needs no Java. The file is Kafka's zookeeper.properties. kazoo, Apache's zookeeper-shell and
@@ -108,22 +108,22 @@ def zookeeper_server_start(given: SimpleNamespace) -> int:
     from kserver.config import properties
     from kserver.zookeeper import process
 
-    if len(given.properties) != 1:
+    if len(options.properties) != 1:
         refuse("name one zookeeper.properties, with dataDir and clientPort")
-    (path,) = given.properties
+    (path,) = options.properties
     with open(path, "rb") as file:
         text = properties.decode(file.read())
     server = plan.read(text, path)
-    if given.apache or server.members:
-        return _apache(given, server, path)
+    if options.apache or server.members:
+        return _apache(options, server, path)
     settings = process.load(path)
-    if not given.daemon:
+    if not options.daemon:
         discard_unwritable()
         return process.run(settings)
     return _in_background(lambda ready: process.run(settings, lambda host, port: ready()))
 
 
-def _apache(given: SimpleNamespace, server: plan.ApacheServer, path: str) -> int:
+def _apache(options: SimpleNamespace, server: plan.ApacheServer, path: str) -> int:
     from kcli.apache_zookeeper import launch
 
     launched = launch.prepare(server, path, os.environ)
@@ -131,7 +131,7 @@ def _apache(given: SimpleNamespace, server: plan.ApacheServer, path: str) -> int
     def serve(_ready: object) -> int:
         os.execv(launched.command[0], launched.command)
 
-    if not given.daemon:
+    if not options.daemon:
         discard_unwritable()
         sys.stdout.flush()
         sys.stderr.flush()

@@ -29,7 +29,7 @@ MANUAL = Manual(
 
 
 @command(manual=MANUAL)
-def zookeeper_server_stop(_given: SimpleNamespace) -> int:
+def zookeeper_server_stop(_options: SimpleNamespace) -> int:
     """Stops the ZooKeepers of this user on this machine, and does not wait until they have ended.
 
     Acknowledged changes are on disk already, and clients keep their sessions until the next start.

@@ -77,7 +77,7 @@ class Shell(Command):
     option("-r", "Accept a read-only server."),
     option("-zk-tls-config-file", "Refused.", "FILE"),
 )
-def zookeeper_shell(given: SimpleNamespace) -> int:
+def zookeeper_shell(options: SimpleNamespace) -> int:
     """Runs one command of ZooKeeper's shell, or the commands on standard input.
 
     Any server that speaks ZooKeeper's protocol works: Apache's, or that of k
@@ -87,22 +87,22 @@ def zookeeper_shell(given: SimpleNamespace) -> int:
 
     from kcli.zookeeper_shell import NOBODY, Ended, ZooKeeperShell, look
 
-    if given.zk_tls_config_file is not None:
+    if options.zk_tls_config_file is not None:
         raise Refused(
             "-zk-tls-config-file is not supported: leave it out, there is no TLS to ZooKeeper yet"
         )
-    if not given.words:
+    if not options.words:
         answer(USAGE)
         return 1
-    hosts, *words = given.words
-    timeout = given.timeout or "30000"
+    hosts, *words = options.words
+    timeout = options.timeout or "30000"
     if not timeout.isdigit() or int(timeout) == 0:
         refuse(f"-timeout takes milliseconds, not {timeout}")
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)
     answer(f"Connecting to {hosts}")
     sys.stdout.flush()
     look(hosts)
-    shell = ZooKeeperShell(hosts, int(timeout) / 1000, read_only=given.r)
+    shell = ZooKeeperShell(hosts, int(timeout) / 1000, read_only=options.r)
     try:
         shell.connect()
         if words:

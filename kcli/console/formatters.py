@@ -112,8 +112,8 @@ class DefaultFormatter:
         return self._between.join(columns) + self._end if columns else b""
 
     def _text(self, data: bytes | None, show: Show | None) -> bytes:
-        given = self._null if data is None else data
-        return given if show is None else show(given)
+        content = self._null if data is None else data
+        return content if show is None else show(content)
 
 
 def _encoded(data: bytes | None, encoding: Encoding | None) -> bytes | None:

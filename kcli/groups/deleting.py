@@ -37,15 +37,15 @@ _OF_PARTITIONS = frozenset(
 )
 
 
-async def delete(admin: Admin, given: SimpleNamespace, groups: Sequence[str]) -> int:
+async def delete(admin: Admin, options: SimpleNamespace, groups: Sequence[str]) -> int:
     """Delete groups; return the exit status."""
     steps = [f"delete group {name} and all its committed offsets" for name in groups]
-    if given.dry_run:
+    if options.dry_run:
         await _check(admin, groups, may_have_members=False)
         would(*steps)
         return DONE
     if groups:
-        await confirm(given, *steps)
+        await confirm(options, *steps)
     outcomes = await admin.groups.delete(groups)
     deleted = ", ".join(f"'{name}'" for name, refusal in outcomes.items() if refusal is None)
     failed = {name: refusal for name, refusal in outcomes.items() if refusal is not None}
@@ -60,22 +60,22 @@ async def delete(admin: Admin, given: SimpleNamespace, groups: Sequence[str]) ->
     return FAILED
 
 
-async def delete_offsets(admin: Admin, given: SimpleNamespace, group: str) -> int:
+async def delete_offsets(admin: Admin, options: SimpleNamespace, group: str) -> int:
     """Delete offsets of the partitions that --topic names; return the exit status."""
     outcomes: dict[TopicPartition, KafkaError | None] = {}
-    partitions = {p for word in given.topic if ":" in word for p in in_words(word)}
-    topics = await admin.describe_topics([word for word in given.topic if ":" not in word])
+    partitions = {p for word in options.topic if ":" in word for p in in_words(word)}
+    topics = await admin.describe_topics([word for word in options.topic if ":" not in word])
     for name, topic in topics.items():
         if isinstance(topic, KafkaError):
             outcomes[TopicPartition(name, UNKNOWN_PARTITION)] = topic
         else:
             partitions |= {TopicPartition(name, p.partition) for p in topic.partitions}
     steps = [f"delete what group {group} committed for {p}" for p in sorted(partitions)]
-    if given.dry_run:
+    if options.dry_run:
         await _check(admin, [group], may_have_members=True)
         would(*steps)
         return FAILED if outcomes else DONE
-    await confirm(given, *steps)
+    await confirm(options, *steps)
     try:
         deleted = await admin.groups.delete_offsets(group, partitions)
         first = next((refusal for refusal in deleted.values() if refusal is not None), None)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 async def print_list(
     admin: Admin,
-    given: SimpleNamespace,
+    options: SimpleNamespace,
     states: Sequence[str],
     types: Sequence[str],
     out: Rows | None,
@@ -46,28 +46,28 @@ async def print_list(
             protocol = listing.protocol_type or None
             out.row(group=listing.group, type=listing.type, state=listing.state, protocol=protocol)
         return
-    columns = {"types": given.type is not None, "states": given.state is not None}
+    columns = {"types": options.type is not None, "states": options.state is not None}
     _print(group_text.list_lines(groups, **columns))
 
 
 async def print_description(
-    admin: Admin, given: SimpleNamespace, names: Iterable[str], out: Rows | None
+    admin: Admin, options: SimpleNamespace, names: Iterable[str], out: Rows | None
 ) -> int:
     """Print the view that --members, --state or neither selects; return the exit status."""
     groups = await existing(admin, names, out)
-    if given.members:
+    if options.members:
         for group in groups:
             if out is None:
                 _is_there(group)
-                _print(group_text.member_lines(group, verbose=given.verbose))
+                _print(group_text.member_lines(group, verbose=options.verbose))
             else:
                 _add(out, member_rows(group))
-    elif given.state is not None:
+    elif options.state is not None:
         for group in groups:
             if out is not None:
                 out.row(**state_row(group))
             elif _is_there(group):
-                _print(group_text.state_lines(group, verbose=given.verbose))
+                _print(group_text.state_lines(group, verbose=options.verbose))
     else:
         found = await readings(admin, groups)
         for group in groups:
@@ -76,7 +76,7 @@ async def print_description(
                 ages = await Ages().seconds(admin, of_group)
                 _add(out, map(offset_row, repeat(group.group), of_group, ages))
             elif _is_there(group) and of_group:
-                _print(group_text.offset_lines(group.group, of_group, verbose=given.verbose))
+                _print(group_text.offset_lines(group.group, of_group, verbose=options.verbose))
     dead = any(group.state == DEAD for group in groups)
     return FAILED if dead or (out is not None and out.status) else DONE
 

@@ -45,10 +45,10 @@ Offsets = dict[TopicPartition, Offset]
 
 
 async def reset(
-    admin: Admin, given: SimpleNamespace, groups: Sequence[str], out: Rows | None
+    admin: Admin, options: SimpleNamespace, groups: Sequence[str], out: Rows | None
 ) -> int:
     """Plan for each group, commit with --execute, and print the plan; return the exit status."""
-    targets = Targets(admin, given, groups)
+    targets = Targets(admin, options, groups)
     plan: Plan = {}
     status = DONE
     for name, group in (await described(admin, groups)).items():
@@ -68,9 +68,9 @@ async def reset(
             status = FAILED
             continue
         plan[name] = dict(sorted((await targets.of(name, out)).items()))
-        if given.execute:
+        if options.execute:
             await _commit(admin, name, plan[name])
-    _show(given, plan, out)
+    _show(options, plan, out)
     return status or targets.status
 
 
@@ -84,13 +84,13 @@ async def _commit(admin: Admin, group: str, offsets: Offsets) -> None:
     )
 
 
-def _show(given: SimpleNamespace, plan: Plan, out: Rows | None) -> None:
+def _show(options: SimpleNamespace, plan: Plan, out: Rows | None) -> None:
     if out is not None:
         for group, offsets in plan.items():
             for (topic, partition), offset in offsets.items():
                 out.row(group=group, topic=topic, partition=partition, new_offset=offset)
-    elif given.export:
-        for line in plan_files.csv_lines(plan, groups=len(given.group) != 1):
+    elif options.export:
+        for line in plan_files.csv_lines(plan, groups=len(options.group) != 1):
             answer(line)
         answer()
     else:
@@ -108,15 +108,15 @@ def _print_error(group: str, why: str, out: Rows | None) -> None:
 class Targets:
     """The new offsets that the options request; `status` is FAILED once a file lacks a group."""
 
-    def __init__(self, admin: Admin, given: SimpleNamespace, groups: Sequence[str]) -> None:
+    def __init__(self, admin: Admin, options: SimpleNamespace, groups: Sequence[str]) -> None:
         self.status = DONE
         self._admin = admin
-        self._given = given
-        self._scenario = next((name for name in SCENARIOS if is_given(given, name)), None)
+        self._options = options
+        self._scenario = next((name for name in SCENARIOS if is_given(options, name)), None)
         self._file = None
-        if given.from_file is not None:
-            self._file = _plan_of(given.from_file, groups[0] if len(given.group) == 1 else None)
-        self._since_ms = _since_ms(given)
+        if options.from_file is not None:
+            self._file = _plan_of(options.from_file, groups[0] if len(options.group) == 1 else None)
+        self._since_ms = _since_ms(options)
 
     async def of(self, group: str, out: Rows | None) -> Offsets:
         """Return the group's new offsets. Raises UsageError if an option is missing; Refused,
@@ -128,7 +128,7 @@ class Targets:
         await self._check(partitions)
         match self._scenario:
             case "to-offset":
-                return await self._within(dict.fromkeys(partitions, self._given.to_offset))
+                return await self._within(dict.fromkeys(partitions, self._options.to_offset))
             case "to-earliest":
                 return await self._listed(partitions, EARLIEST)
             case "to-latest":
@@ -143,10 +143,10 @@ class Targets:
         return await self._from_file(group, out)
 
     async def _scope(self, group: str) -> list[TopicPartition]:
-        if self._given.all_topics:
+        if self._options.all_topics:
             return list((await committed(self._admin, [group]))[group])
-        if self._given.topic:
-            return await partitions_named(self._admin, self._given.topic)
+        if self._options.topic:
+            return await partitions_named(self._admin, self._options.topic)
         if self._file is None:
             refuse("One of the reset scopes should be defined: --all-topics, --topic.")
         return []
@@ -193,7 +193,9 @@ class Targets:
                     f"Cannot shift offset for partition {partition} since there is no current "
                     "committed offset"
                 )
-        return await self._within({p: current[p].offset + self._given.shift_by for p in partitions})
+        return await self._within(
+            {p: current[p].offset + self._options.shift_by for p in partitions}
+        )
 
     async def _since(
         self, partitions: Collection[TopicPartition], since_ms: int, out: Rows | None
@@ -260,12 +262,12 @@ def _plan_of(path: str, group: str | None) -> Mapping[str, Offsets]:
         raise Refused(f"{path}, {error}") from error
 
 
-def _since_ms(given: SimpleNamespace) -> int | None:
+def _since_ms(options: SimpleNamespace) -> int | None:
     try:
-        if given.to_datetime is not None:
-            return times.to_epoch_ms(given.to_datetime)
-        if given.by_duration is not None:
-            return int(time.time() * 1000) - times.duration_ms(given.by_duration)
+        if options.to_datetime is not None:
+            return times.to_epoch_ms(options.to_datetime)
+        if options.by_duration is not None:
+            return int(time.time() * 1000) - times.duration_ms(options.by_duration)
     except ValueError as error:
         raise Refused(str(error)) from None
     return None

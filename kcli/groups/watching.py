@@ -37,17 +37,17 @@ Names: TypeAlias = Callable[[], Awaitable[Sequence[str]]]
 
 
 async def watch(
-    admin: Admin, given: SimpleNamespace, names: Names, out: Rows | None, last: list[Look]
+    admin: Admin, options: SimpleNamespace, names: Names, out: Rows | None, last: list[Look]
 ) -> None:
     """Sample the groups that `names` returns each time, and show them with --watch, until their lag
     is at most --until-lag, or for ever. Raises Refused if a group does not exist.
 
     `last` gets the last samples, for the error when the time runs out.
     """
-    every_s = given.watch or EVERY_S
+    every_s = options.watch or EVERY_S
     with ExitStack() as stack:
         show: Show
-        if given.watch is None:
+        if options.watch is None:
             show = _nothing
         elif out is not None:
             show = _as_rows(out)
@@ -55,7 +55,7 @@ async def watch(
             show = stack.enter_context(_on_a_terminal())
         else:
             show = _as_lines()
-        await _until(admin, names, every_s, show, given.until_lag, last)
+        await _until(admin, names, every_s, show, options.until_lag, last)
 
 
 async def _until(

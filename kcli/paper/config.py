@@ -67,16 +67,16 @@ class PaperConfig(Settings):
     )
 
 
-def split(given: Mapping[str, str]) -> tuple[PaperConfig, dict[str, str]]:
+def split(properties: Mapping[str, str]) -> tuple[PaperConfig, dict[str, str]]:
     """Split into this consumer's configuration, and keys for the inner consumer. Raises
     ConfigError.
     """
     own = settings_of(PaperConfig).keys() | PaperConfig._old_names.keys()
-    config = PaperConfig.of({key: value for key, value in given.items() if key in own})
+    config = PaperConfig.of({key: value for key, value in properties.items() if key in own})
     for key, name in (("group.id", config.group_id), ("consumer.id", config.consumer_id)):
         if name and (not _NAME.fullmatch(name) or name in (".", "..")):
             raise ConfigError(
                 f"Invalid value {name} for configuration {key}: it names a znode; use only "
                 "letters, digits, '.', '_' and '-'"
             )
-    return config, {key: value for key, value in given.items() if key not in own}
+    return config, {key: value for key, value in properties.items() if key not in own}

@@ -401,9 +401,9 @@ class PaperConsumer:
         if self._consumer is not None:
             await self._consumer.close()
         self._bootstrap = self._brokers
-        given = self._properties | {"bootstrap.servers": ",".join(self._brokers)}
+        properties = self._properties | {"bootstrap.servers": ",".join(self._brokers)}
         self._consumer = Consumer(
-            ConsumerConfig.of(given), **BYTES_IN, now_ms=self._now_ms, random=self._random
+            ConsumerConfig.of(properties), **BYTES_IN, now_ms=self._now_ms, random=self._random
         )
         await self._consumer.start()
         self._has_consumer.set()

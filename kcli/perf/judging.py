@@ -90,23 +90,23 @@ class RunEvaluation:
 
     def __init__(
         self,
-        given: SimpleNamespace,
+        options: SimpleNamespace,
         metrics: Sequence[str],
         run: Run,
     ) -> None:
         self._metrics = metrics
         self._run = run
-        self._history: str | None = given.history
-        self._criteria = _criteria(given, metrics)
+        self._history: str | None = options.history
+        self._criteria = _criteria(options, metrics)
         self._baseline: Mapping[str, float] = {}
         self._of = ""
         if self._history is not None:
             append(self._history, "")
-        if given.baseline is not None:
-            self._take_baseline(given)
+        if options.baseline is not None:
+            self._take_baseline(options)
 
-    def _take_baseline(self, given: SimpleNamespace) -> None:
-        path, last = given.baseline, given.baseline_runs or BASELINE_RUNS
+    def _take_baseline(self, options: SimpleNamespace) -> None:
+        path, last = options.baseline, options.baseline_runs or BASELINE_RUNS
         with open(path, encoding="utf-8", errors="replace") as file:
             runs, others = history.read(file)
         if others:
@@ -192,19 +192,19 @@ def _command() -> str:
     return click.get_current_context().command_path
 
 
-def _criteria(given: SimpleNamespace, metrics: Sequence[str]) -> list[Criterion]:
+def _criteria(options: SimpleNamespace, metrics: Sequence[str]) -> list[Criterion]:
     found: list[Criterion] = []
-    for text in given.fail_if:
+    for text in options.fail_if:
         try:
             found += criteria.parse(text, metrics)
         except ValueError as error:
             refuse(f"--fail-if: {error}")
     relative = next((criterion.text for criterion in found if criterion.is_relative), None)
-    if relative and given.baseline is None:
+    if relative and options.baseline is None:
         refuse(f"--fail-if {relative} compares with earlier runs: name their file with --baseline")
-    if given.baseline is not None and not relative:
+    if options.baseline is not None and not relative:
         refuse("--baseline is for --fail-if, which compares with it, such as --fail-if 'p99>+10%'")
-    if given.baseline_runs is not None and given.baseline_runs < 1:
+    if options.baseline_runs is not None and options.baseline_runs < 1:
         refuse("--baseline-runs should be greater than zero")
     return found
 

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from kcli.client.admin import Admin
 
 
-async def plan(admin: Admin, given: SimpleNamespace, out: Rows | None) -> None:
+async def plan(admin: Admin, options: SimpleNamespace, out: Rows | None) -> None:
     """Show the plan; with --execute, execute it."""
     before, internal = await _placement(admin)
-    after = _planned(before, internal, given)
+    after = _planned(before, internal, options)
     moving = changes(before, after)
     _show(before, after, out)
     moves = [
@@ -37,11 +37,11 @@ async def plan(admin: Admin, given: SimpleNamespace, out: Rows | None) -> None:
         for partition, replicas in moving.items()
     ]
     if out is None:
-        answer(_summary(before, after, moves, given.throttle))
-    if not given.execute or not moves:
+        answer(_summary(before, after, moves, options.throttle))
+    if not options.execute or not moves:
         return
     cluster_id = (await admin.describe_cluster()).cluster_id or ""
-    path = _path(given, cluster_id)
+    path = _path(options, cluster_id)
     if path.exists():
         raise Refused(
             f"{path}: the journal of an interrupted reassignment exists; use --resume to continue "
@@ -51,20 +51,20 @@ async def plan(admin: Admin, given: SimpleNamespace, out: Rows | None) -> None:
         raise Refused(
             "partitions are being moved already; run k reassign-partitions --list to see them"
         )
-    in_batches = batches(moves, given.batch)
-    journal = Journal(path, cluster_id, given.throttle, in_batches)
+    in_batches = batches(moves, options.batch)
+    journal = Journal(path, cluster_id, options.throttle, in_batches)
     journal.write()
     await _carry_out(admin, journal)
 
 
-async def resume(admin: Admin, given: SimpleNamespace) -> None:
+async def resume(admin: Admin, options: SimpleNamespace) -> None:
     """Continue with the journal's remaining batches."""
-    await _carry_out(admin, await _journal(admin, given))
+    await _carry_out(admin, await _journal(admin, options))
 
 
-async def undo(admin: Admin, given: SimpleNamespace) -> None:
+async def undo(admin: Admin, options: SimpleNamespace) -> None:
     """Revert the batches that were begun according to the journal."""
-    journal = await _journal(admin, given)
+    journal = await _journal(admin, options)
     moving = await admin.list_reassignments(
         [move.partition for batch in journal.batches for move in batch]
     )
@@ -79,16 +79,16 @@ async def _carry_out(admin: Admin, journal: Journal) -> None:
     answer(f"Done.  Partitions that are where they should be now: {moved}.  Nothing is throttled.")
 
 
-async def _journal(admin: Admin, given: SimpleNamespace) -> Journal:
+async def _journal(admin: Admin, options: SimpleNamespace) -> Journal:
     cluster_id = (await admin.describe_cluster()).cluster_id or ""
-    journal = Journal.read(_path(given, cluster_id))
+    journal = Journal.read(_path(options, cluster_id))
     if journal.cluster_id != cluster_id:
         raise Refused(f"{journal.path} is of cluster {journal.cluster_id}, not of {cluster_id}")
     return journal
 
 
-def _path(given: SimpleNamespace, cluster_id: str) -> Path:
-    return default_path(cluster_id) if given.journal is None else Path(given.journal)
+def _path(options: SimpleNamespace, cluster_id: str) -> Path:
+    return default_path(cluster_id) if options.journal is None else Path(options.journal)
 
 
 async def _placement(admin: Admin) -> tuple[Placement, set[str]]:
@@ -110,10 +110,10 @@ async def _placement(admin: Admin) -> tuple[Placement, set[str]]:
     return Placement(racks, replicas, sizes), {t.name for t in listed if t.is_internal}
 
 
-def _planned(before: Placement, internal: set[str], given: SimpleNamespace) -> Placement:
+def _planned(before: Placement, internal: set[str], options: SimpleNamespace) -> Placement:
     try:
-        if given.plan == "evacuate":
-            gone = set(brokers_of(given.broker_list))
+        if options.plan == "evacuate":
+            gone = set(brokers_of(options.broker_list))
             unknown = gone - before.counts.keys()
             if unknown:
                 raise Refused(
@@ -121,15 +121,15 @@ def _planned(before: Placement, internal: set[str], given: SimpleNamespace) -> P
                     "--broker-list"
                 )
             return planner.evacuate(before, gone)
-        if given.plan == "set-rf":
-            wanted = name_filter(given.topic) if given.topic else lambda t: t not in internal
+        if options.plan == "set-rf":
+            wanted = name_filter(options.topic) if options.topic else lambda t: t not in internal
             chosen = [partition for partition in before.replicas if wanted(partition.topic)]
-            if given.topic and not chosen:
-                raise Refused(f"no topic is named {given.topic}")
-            return planner.set_rf(before, given.replication_factor, chosen)
+            if options.topic and not chosen:
+                raise Refused(f"no topic is named {options.topic}")
+            return planner.set_rf(before, options.replication_factor, chosen)
     except planner.Unplaceable as error:
         raise Refused(str(error)) from error
-    return planner.spread(before) if given.plan == "racks" else planner.rebalance(before)
+    return planner.spread(before) if options.plan == "racks" else planner.rebalance(before)
 
 
 def _show(before: Placement, after: Placement, out: Rows | None) -> None:

@@ -1,10 +1,10 @@
 """-o: a command's rows in the requested format.
 
     @option_group(..., formatted(LIST))
-    def topics(given):
-        if given.output is None:
+    def topics(options):
+        if options.output is None:
             ...                                  # Kafka's own text
-        with rows(given, LIST) as out:
+        with rows(options, LIST) as out:
             out.row(topic="orders")
             out.refused("payments", error)
         return out.status
@@ -95,11 +95,11 @@ def shapes_of(command: Command) -> Sequence[RowShape]:
     return next((option.shapes for option in command.options() if isinstance(option, Output)), ())
 
 
-def rows(given: SimpleNamespace, shape: RowShape) -> Rows:
+def rows(options: SimpleNamespace, shape: RowShape) -> Rows:
     """Return rows in the format of -o. Raises UsageError if a template has a field that the shape
     does not have.
     """
-    chosen = given.output
+    chosen = options.output
     context = click.get_current_context(silent=True)
     try:
         template = chosen.name == "template"
@@ -110,12 +110,12 @@ def rows(given: SimpleNamespace, shape: RowShape) -> Rows:
 
 
 @contextmanager
-def rows_if_asked(given: SimpleNamespace, shape: RowShape) -> Iterator[Rows | None]:
+def rows_if_asked(options: SimpleNamespace, shape: RowShape) -> Iterator[Rows | None]:
     """Yield the same as `rows`, or None without -o, when Kafka's own text is wanted."""
-    if given.output is None:
+    if options.output is None:
         yield None
     else:
-        with rows(given, shape) as out:
+        with rows(options, shape) as out:
             yield out
 
 

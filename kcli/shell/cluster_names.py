@@ -31,11 +31,11 @@ _NAME = re.compile(r"[A-Za-z0-9._:\[\]%-]+")
 class ClusterNames:
     """Names in the cluster of --bootstrap-server and --command-config in a command line."""
 
-    def __init__(self, given: SimpleNamespace, directory: Path) -> None:
-        self._given = given
+    def __init__(self, options: SimpleNamespace, directory: Path) -> None:
+        self._options = options
         self._directory = directory
         # Not by the file's contents: passwords must not affect a file's name.
-        way = (given.bootstrap_server, os.environ.get(SERVER_VARIABLE), given.command_config)
+        way = (options.bootstrap_server, os.environ.get(SERVER_VARIABLE), options.command_config)
         self._cluster = hashlib.sha256(repr((*way, os.getcwd())).encode()).hexdigest()[:16]
 
     def topics(self) -> dict[str, int]:
@@ -61,7 +61,7 @@ class ClusterNames:
                 return dict(json.loads(path.read_bytes()))
         except (OSError, ValueError):
             pass  # missing or damaged: it is written again
-        found = _ask(self._given, kind)
+        found = _ask(self._options, kind)
         try:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             new = path.with_suffix(f".{os.getpid()}")
@@ -76,7 +76,7 @@ def cache_directory() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "k")
 
 
-def _ask(given: SimpleNamespace, kind: str) -> dict[str, Any]:
+def _ask(options: SimpleNamespace, kind: str) -> dict[str, Any]:
     """Return names; empty if the cluster cannot be reached in time, or refuses."""
     import asyncio
 
@@ -86,7 +86,7 @@ def _ask(given: SimpleNamespace, kind: str) -> dict[str, Any]:
     from kserver.errors import ConfigError, KafkaError, ProtocolError
 
     async def bounded() -> dict[str, Any]:
-        config = AdminConfig.of(client_properties(given))
+        config = AdminConfig.of(client_properties(options))
         async with asyncio.timeout(PATIENCE_S), Admin(config) as admin:
             return await _ASKED[kind](admin)
 

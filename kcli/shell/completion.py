@@ -133,7 +133,7 @@ class _Line:
         self._command = command
         self._names_of = names_of
         self._known = {_bare(name): o for o in command.options() for name in o.opts}
-        self._given: dict[str, str] = {}
+        self._options: dict[str, str] = {}
         self._pending: Option | None = None
         """An option whose value is, or may be, the next word."""
         self._ended = False
@@ -144,14 +144,14 @@ class _Line:
     def _read(self, word: str) -> None:
         taker, self._pending = self._taker(word), None
         if taker is not None:
-            self._given[_name(taker)] = word
+            self._options[_name(taker)] = word
         elif word == "--":
             self._ended = True
         elif _is_option(word) and not self._ended:
             name, _, value = _bare(word).partition("=")
             option = self._known.get(name)
             if option is not None and (value or option.is_flag):
-                self._given[_name(option)] = value
+                self._options[_name(option)] = value
             else:
                 self._pending = option
 
@@ -181,7 +181,7 @@ class _Line:
         current = [("--help", "Print the options and exit")]
         older: list[tuple[str, str]] = []
         for option in self._command.options():
-            if option.multiple or _name(option) not in self._given:
+            if option.multiple or _name(option) not in self._options:
                 name = max(option.opts, key=len)
                 note = (option.help or "").partition(".  ")[0].removesuffix(".")
                 (older if option.section == OLDER else current).append((name, note))
@@ -220,10 +220,10 @@ class _Line:
         if source is None:
             return NOTHING
         cluster = SimpleNamespace(
-            bootstrap_server=_expanded(self._given.get("bootstrap-server")),
-            command_config=_expanded(self._given.get("command-config")),
+            bootstrap_server=_expanded(self._options.get("bootstrap-server")),
+            command_config=_expanded(self._options.get("command-config")),
         )
-        asked = CompletionQuery(text, command, self._given, self._names_of(cluster))
+        asked = CompletionQuery(text, command, self._options, self._names_of(cluster))
         return _begun(text, source(asked), before)
 
 
@@ -250,7 +250,7 @@ def _expanded(value: str | None) -> str | None:
     return None if value is None else os.path.expandvars(os.path.expanduser(value))
 
 
-def _cluster_names(given: SimpleNamespace) -> Names:
+def _cluster_names(options: SimpleNamespace) -> Names:
     from kcli.shell.cluster_names import ClusterNames, cache_directory
 
-    return ClusterNames(given, cache_directory())
+    return ClusterNames(options, cache_directory())

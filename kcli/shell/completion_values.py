@@ -39,7 +39,7 @@ class CompletionQuery(NamedTuple):
 
     text: str
     command: str
-    given: Mapping[str, str]
+    options: Mapping[str, str]
     names: Names
 
 
@@ -96,7 +96,7 @@ def topic_list(asked: CompletionQuery) -> Iterable[Candidate]:
 
 def partitions(asked: CompletionQuery) -> Iterable[Candidate]:
     """Return the partitions of the topic that is given by another option."""
-    count = asked.names.topics().get(asked.given.get("topic", ""), 0)
+    count = asked.names.topics().get(asked.options.get("topic", ""), 0)
     return (Candidate(str(number)) for number in range(count))
 
 
@@ -155,9 +155,9 @@ def _last(asked: CompletionQuery) -> tuple[str, CompletionQuery]:
 def _quotas(asked: CompletionQuery) -> Sequence[str]:
     """Return the quota keys, if the options name an entity of quotas."""
     for type, keys in QUOTAS.items():
-        if {type[:-1], f"{type[:-1]}-defaults"} & asked.given.keys():
+        if {type[:-1], f"{type[:-1]}-defaults"} & asked.options.keys():
             return keys
-    return QUOTAS.get(asked.given.get("entity-type", ""), ())
+    return QUOTAS.get(asked.options.get("entity-type", ""), ())
 
 
 def dynamic_settings(asked: CompletionQuery) -> Iterable[Candidate]:
@@ -173,12 +173,12 @@ def dynamic_settings(asked: CompletionQuery) -> Iterable[Candidate]:
 def entity_names(asked: CompletionQuery) -> Iterable[Candidate]:
     if _is_of_topics(asked):
         return topics(asked)
-    return broker_ids(asked) if "broker" in asked.given.get("entity-type", "") else ()
+    return broker_ids(asked) if "broker" in asked.options.get("entity-type", "") else ()
 
 
 def _is_of_topics(asked: CompletionQuery) -> bool:
-    given = asked.given
-    return asked.command == "topics" or "topic" in given or given.get("entity-type") == "topics"
+    options = asked.options
+    return asked.command == "topics" or "topic" in options or options.get("entity-type") == "topics"
 
 
 def groups(asked: CompletionQuery) -> Iterable[Candidate]:

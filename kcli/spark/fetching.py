@@ -82,8 +82,8 @@ class Fetch:
 
     def __init__(self, options: ReadOptions, wanted: Sequence[KafkaOffsetRange]) -> None:
         config = ConsumerConfig.taken(options.client)
-        given = config.given("max_partition_fetch_bytes")
-        max_bytes = config.max_partition_fetch_bytes if given else FETCH_BYTES
+        is_set = config.given("max_partition_fetch_bytes")
+        max_bytes = config.max_partition_fetch_bytes if is_set else FETCH_BYTES
         self._cluster = Cluster(config, max_answer_bytes=max_bytes + _LARGEST_BATCH_BYTES)
         self._left = deque(
             RangeFetch(self._cluster, config, part, max_bytes, fails=options.fail_on_data_loss)

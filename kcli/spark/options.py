@@ -127,20 +127,20 @@ _INT64 = range(-(1 << 63), 1 << 63)
 _INT32_MAX = (1 << 31) - 1
 
 
-def batch_options(given: Mapping[str, str]) -> ReadOptions:
+def batch_options(texts: Mapping[str, str]) -> ReadOptions:
     """Return the options of `spark.read`. Raises ConfigError with the option and the remedy."""
-    options = GivenOptions(given, NAMES, _REFUSED)
+    options = OptionTexts(texts, NAMES, _REFUSED)
     read = _read_options(options, Everywhere(EARLIEST))
     _refuse_spec(read.start, "startingOffsets", LATEST, "latest", "a batch ends")
     _refuse_spec(read.end, "endingOffsets", EARLIEST, "earliest", "a batch begins")
     return read
 
 
-def stream_options(given: Mapping[str, str]) -> ReadOptions:
+def stream_options(texts: Mapping[str, str]) -> ReadOptions:
     """Return the options of `spark.readStream`. Raises ConfigError with the option and the
     remedy.
     """
-    options = GivenOptions(given, NAMES, _REFUSED)
+    options = OptionTexts(texts, NAMES, _REFUSED)
     for name in _ENDINGS:
         if name in options:
             raise ConfigError(
@@ -150,7 +150,7 @@ def stream_options(given: Mapping[str, str]) -> ReadOptions:
     return _read_options(options, Everywhere(LATEST))
 
 
-class GivenOptions:
+class OptionTexts:
     """The options by name, in any case.
 
     `names` are the known ones besides the client's; `refused` has the reasons of those that cannot
@@ -158,9 +158,9 @@ class GivenOptions:
     """
 
     def __init__(
-        self, given: Mapping[str, str], names: Iterable[str], refused: Mapping[str, str]
+        self, texts: Mapping[str, str], names: Iterable[str], refused: Mapping[str, str]
     ) -> None:
-        self._texts = {name.lower(): text for name, text in given.items()}
+        self._texts = {name.lower(): text for name, text in texts.items()}
         known = {name.lower(): name for name in names}
         for name in self._texts:
             if name in refused:
@@ -229,16 +229,16 @@ def _unknown(name: str, known: Mapping[str, str]) -> ConfigError:
     )
 
 
-def _read_options(given: GivenOptions, default_start: Position) -> ReadOptions:
-    given.expect_servers()
-    wanted = _wanted(given)
-    least, most = given.count("minOffsetsPerTrigger"), given.count("maxOffsetsPerTrigger")
+def _read_options(options: OptionTexts, default_start: Position) -> ReadOptions:
+    options.expect_servers()
+    wanted = _wanted(options)
+    least, most = options.count("minOffsetsPerTrigger"), options.count("maxOffsetsPerTrigger")
     if least is not None and most is not None and least > most:
         raise ConfigError(
             f"option minOffsetsPerTrigger ({least}) is more than maxOffsetsPerTrigger ({most})"
         )
-    start = _position(given, "starting", _or_latest(given)) or default_start
-    end = _position(given, "ending", True) or Everywhere(LATEST)
+    start = _position(options, "starting", _or_latest(options)) or default_start
+    end = _position(options, "ending", True) or Everywhere(LATEST)
     if isinstance(wanted, Assign):
         for position in (start, end):
             _check_complete(position, wanted.partitions)
@@ -246,24 +246,24 @@ def _read_options(given: GivenOptions, default_start: Position) -> ReadOptions:
         wanted=wanted,
         start=start,
         end=end,
-        client=given.client(),
-        fail_on_data_loss=given.flag("failOnDataLoss", True),
-        min_partitions=given.count("minPartitions", _INT32_MAX),
-        max_records_per_partition=given.count("maxRecordsPerPartition"),
+        client=options.client(),
+        fail_on_data_loss=options.flag("failOnDataLoss", True),
+        min_partitions=options.count("minPartitions", _INT32_MAX),
+        max_records_per_partition=options.count("maxRecordsPerPartition"),
         max_offsets_per_trigger=most,
         min_offsets_per_trigger=least,
-        max_trigger_delay_ms=given.delay_ms("maxTriggerDelay", "15m"),
-        include_headers=given.flag("includeHeaders", False),
-        values=value_options(given.text),
+        max_trigger_delay_ms=options.delay_ms("maxTriggerDelay", "15m"),
+        include_headers=options.flag("includeHeaders", False),
+        values=value_options(options.text),
     )
 
 
-def _wanted(given: GivenOptions) -> Wanted:
-    named = [name for name in ("assign", "subscribe", "subscribePattern") if name in given]
+def _wanted(options: OptionTexts) -> Wanted:
+    named = [name for name in ("assign", "subscribe", "subscribePattern") if name in options]
     if len(named) != 1:
         found = f", not {' and '.join(named)}" if named else ""
         raise ConfigError(f"give one of the options subscribe, subscribePattern, assign{found}")
-    text = given.text(named[0]) or ""
+    text = options.text(named[0]) or ""
     match named[0]:
         case "assign":
             return Assign(_assigned(text))
@@ -292,24 +292,24 @@ def _assigned(text: str) -> tuple[TopicPartition, ...]:
     return tuple(sorted(set(found)))
 
 
-def _or_latest(given: GivenOptions) -> bool:
+def _or_latest(options: OptionTexts) -> bool:
     name = "startingOffsetsByTimestampStrategy"
-    strategy = (given.text(name) or "error").strip().lower()
+    strategy = (options.text(name) or "error").strip().lower()
     if strategy not in ("error", "latest"):
-        raise ConfigError(f"option {name} must be error or latest, not {given.text(name)!r}")
+        raise ConfigError(f"option {name} must be error or latest, not {options.text(name)!r}")
     return strategy == "latest"
 
 
-def _position(given: GivenOptions, which: str, or_latest: bool) -> Position | None:
+def _position(options: OptionTexts, which: str, or_latest: bool) -> Position | None:
     """Return the position of the first of its three options that is set."""
-    if (text := given.text(name := f"{which}Timestamp")) is not None:
+    if (text := options.text(name := f"{which}Timestamp")) is not None:
         if not re.fullmatch(r"\s*[0-9]{1,18}\s*", text):
             raise ConfigError(f"option {name} must be a time in ms since 1970, not {text!r}")
         return ByTime(name, int(text), or_latest)
-    if (text := given.text(name := f"{which}OffsetsByTimestamp")) is not None:
+    if (text := options.text(name := f"{which}OffsetsByTimestamp")) is not None:
         times = read_offsets(text, name, least=0)
         return ByTime(name, times, or_latest)
-    if (text := given.text(name := f"{which}Offsets")) is not None:
+    if (text := options.text(name := f"{which}Offsets")) is not None:
         match text.strip().lower():
             case "earliest":
                 return Everywhere(EARLIEST)

@@ -202,8 +202,8 @@ class RowProducer:
         """
         found = np.full(len(rows), -1)
         if "partition" in self._columns:
-            given = rows.column("partition")
-            found = pc.fill_null(given, -1).to_numpy().astype(np.int64)
+            partitions = rows.column("partition")
+            found = pc.fill_null(partitions, -1).to_numpy().astype(np.int64)
         if columns.key is not None and not self._config.partitioner_ignore_keys:
             keyed = (found < 0) & columns.key.is_valid().to_numpy(zero_copy_only=False)
             if keyed.any():
@@ -273,10 +273,10 @@ class RowProducer:
                 for size in sizes.tolist()
             ], marks
         if "partition" in self._columns:
-            given = pc.fill_null(rows.column("partition"), 0).to_numpy()
-            marks = (given < 0) | (given >= limits.partitions)
+            partitions = pc.fill_null(rows.column("partition"), 0).to_numpy()
+            marks = (partitions < 0) | (partitions >= limits.partitions)
             if marks.any():
-                numbers = given[marks].tolist()
+                numbers = partitions[marks].tolist()
                 return [
                     f"partition {n} does not exist; the topic has {limits.partitions}"
                     for n in numbers

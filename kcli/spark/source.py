@@ -129,10 +129,10 @@ def columns_of(schema: StructType, options: ValueOptions) -> ValueColumns:
     return ValueColumns(schema, options)
 
 
-def _written(schema: StructType, given: Mapping[str, str]) -> tuple[WriteOptions, tuple[str, ...]]:
+def _written(schema: StructType, texts: Mapping[str, str]) -> tuple[WriteOptions, tuple[str, ...]]:
     """Return the options of a write and the columns to write."""
     from kcli.spark import write_options
 
-    options = write_options.write_options(given)
+    options = write_options.write_options(texts)
     types = {field.name: field.dataType.simpleString() for field in schema}
     return options, write_options.columns_of(types, options)

@@ -61,8 +61,8 @@ def own_first(words: Sequence[str], own: Container[str]) -> tuple[list[str], lis
             taken.append(words[at])
             at += 1
             continue
-        name, given, _ = words[at].partition("=")
-        end = at + (1 if given or name in FLAGS else 2)
+        name, equals, _ = words[at].partition("=")
+        end = at + (1 if equals or name in FLAGS else 2)
         rest += words[at:end]
         at = end
     return taken, [*rest, *words[at:]]
@@ -90,11 +90,11 @@ class Submission:
         settings: dict[str, str] = {}
         at = 0
         while at < len(words):
-            name, given, value = words[at].partition("=")
+            name, equals, value = words[at].partition("=")
             if not name.startswith("-"):
                 break
             at += 1
-            if not given and name not in FLAGS and at < len(words):
+            if not equals and name not in FLAGS and at < len(words):
                 value = words[at]
                 at += 1
             options[name] = value

@@ -39,11 +39,11 @@ def decoded(
     """
     from pyspark.sql import functions as f
 
-    given = frame[column]
+    content = frame[column]
     if format == "raw":
-        return frame.withColumns({"data": given, "reason": f.lit(None).cast("string")})
+        return frame.withColumns({"data": content, "reason": f.lit(None).cast("string")})
     if format == "string":
-        text = given.cast("string")
+        text = content.cast("string")
         is_text = f.is_valid_utf8(text)
         reason = f.when(~is_text, f.lit("it is not UTF-8"))
         return frame.withColumns({"data": f.when(is_text, text), "reason": reason})
@@ -51,7 +51,7 @@ def decoded(
         raise ConfigError(f"the format {format} does not exist; use {', '.join(FORMATS)}")
     if schema is None:
         raise ConfigError(f"values in {format} require a schema, such as 'id bigint, name string'")
-    both = frame.withColumn(_BOTH, _decoder(format, schema_of(schema), with_reason=True)(given))
+    both = frame.withColumn(_BOTH, _decoder(format, schema_of(schema), with_reason=True)(content))
     pair = {"data": f.col(f"{_BOTH}.data"), "reason": f.col(f"{_BOTH}.reason")}
     return both.withColumns(pair).drop(_BOTH)
 

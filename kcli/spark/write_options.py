@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from kcli.client.config import ProducerConfig
 from kcli.spark.option_docs import NAMES, WRITE_NAMES
-from kcli.spark.options import GivenOptions
+from kcli.spark.options import OptionTexts
 from kserver.errors import ConfigError
 
 HEADERS_TYPE = "array<struct<key:string,value:binary>>"
@@ -78,14 +78,14 @@ class WriteOptions:
     """Configs of a ProducerConfig."""
 
 
-def write_options(given: Mapping[str, str]) -> WriteOptions:
+def write_options(texts: Mapping[str, str]) -> WriteOptions:
     """Return the checked options. Raises ConfigError with the option and the remedy."""
     reading = {
         name.lower(): "is for reading; leave it out of a write"
         for name in NAMES
         if name not in WRITE_NAMES
     }
-    options = GivenOptions(given, (*WRITE_NAMES, *_SPARKS), reading | _REFUSED)
+    options = OptionTexts(texts, (*WRITE_NAMES, *_SPARKS), reading | _REFUSED)
     options.expect_servers()
     exactly_once = options.flag("exactlyOnce", False)
     client = {"batch.size": str(BATCH_BYTES)} | options.client()
@@ -101,7 +101,7 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
     )
 
 
-def _name(options: GivenOptions, name: str) -> str | None:
+def _name(options: OptionTexts, name: str) -> str | None:
     text = options.text(name)
     if text is not None and not text.strip():
         raise ConfigError(f"option {name} is empty")

@@ -175,9 +175,9 @@ def _marked(request: pytest.FixtureRequest, name: str, *parameters: str) -> dict
     for marker in reversed([*request.node.iter_markers(name)]):
         if strangers := marker.kwargs.keys() - {*parameters}:
             raise TypeError(f"{name} takes {' and '.join(parameters)}, not {strangers.pop()}")
-        given = dict(zip(parameters, marker.args, strict=False)) | marker.kwargs
-        given["settings"] = found["settings"] | dict(given.get("settings", {}))
-        found |= given
+        arguments = dict(zip(parameters, marker.args, strict=False)) | marker.kwargs
+        arguments["settings"] = found["settings"] | dict(arguments.get("settings", {}))
+        found |= arguments
     return found
 
 

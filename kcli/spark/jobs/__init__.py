@@ -55,25 +55,25 @@ def read(name: str, words: Sequence[str]) -> SimpleNamespace:
     """
     context = job_named(name).make_context(f"k spark-submit {name}", list(words))
     with context:
-        given = SimpleNamespace(**context.params)
-        importlib.import_module(f"kcli.spark.jobs.{name}").check(given)
-    return given
+        options = SimpleNamespace(**context.params)
+        importlib.import_module(f"kcli.spark.jobs.{name}").check(options)
+    return options
 
 
-def look(name: str, given: SimpleNamespace) -> None:
+def look(name: str, options: SimpleNamespace) -> None:
     """Check the cluster for the job, if its module has a function `look`.
 
     Raises Refused, or the client's errors.
     """
     module = importlib.import_module(f"kcli.spark.jobs.{name}")
     if hasattr(module, "look"):
-        module.look(given)
+        module.look(options)
 
 
 def run(name: str, words: Sequence[str]) -> int | None:
     """Run the job here, in the driver; return its exit status."""
-    given = read(name, words)
+    options = read(name, words)
     body = job_named(name).callback
     assert body is not None
-    status: int | None = body(given)
+    status: int | None = body(options)
     return status

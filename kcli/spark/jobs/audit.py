@@ -136,7 +136,7 @@ MANUAL = Manual(
     formatted(SHAPE),
     shared.cluster,
 )
-def audit(given: SimpleNamespace) -> int:
+def audit(options: SimpleNamespace) -> int:
     """Compares the records of topics with the rows that have landed from them.
 
     Prints a row for each topic and window with a difference: records that are missing, that landed
@@ -156,50 +156,50 @@ def audit(given: SimpleNamespace) -> int:
     queries, for late rows or dead letters, let its run end first.
     """
     with shared.session(shows_stages=True) as spark:
-        found = audited(spark, _audit(given))
-    shown = [row for row in found if given.all or row.differs]
+        found = audited(spark, _audit(options))
+    shown = [row for row in found if options.all or row.differs]
     # Print nothing without a difference, so that cron sends no mail.
-    if shown or given.output is not None:
-        given.output = given.output or Format("table")
-        with rows(given, SHAPE) as out:
+    if shown or options.output is not None:
+        options.output = options.output or Format("table")
+        with rows(options, SHAPE) as out:
             for row in shown:
                 out.row(**vars(row))
-    if given.report_topic is not None:
-        _report(given, shown)
-    return FOUND if given.fail_on_gap and any(row.differs for row in found) else DONE
+    if options.report_topic is not None:
+        _report(options, shown)
+    return FOUND if options.fail_on_gap and any(row.differs for row in found) else DONE
 
 
-def check(given: SimpleNamespace) -> None:
-    shared.check_topics(given)
-    if not given.path:
+def check(options: SimpleNamespace) -> None:
+    shared.check_topics(options)
+    if not options.path:
         refuse("name the directory of the landed topics: --path DIRECTORY")
-    for path in given.path:
-        shared.check_table("--path", path, given.format)
-    _audit(given)
+    for path in options.path:
+        shared.check_table("--path", path, options.format)
+    _audit(options)
 
 
-def _audit(given: SimpleNamespace) -> Audit:
+def _audit(options: SimpleNamespace) -> Audit:
     """Return the audit. Raises Refused if the options are invalid."""
     now_ms = int(time.time() * 1000)
-    grace_s = GRACE_S if given.grace is None else given.grace
+    grace_s = GRACE_S if options.grace is None else options.grace
     audit = Audit(
-        source=for_reading(shared.client_options_of(given)) | shared.subscription(given),
-        paths=given.path,
-        format=given.format or FORMATS[0],
-        window_ms=WINDOWS_MS[given.window or "hour"],
+        source=for_reading(shared.client_options_of(options)) | shared.subscription(options),
+        paths=options.path,
+        format=options.format or FORMATS[0],
+        window_ms=WINDOWS_MS[options.window or "hour"],
         overdue_ms=now_ms - int(grace_s * 1000),
-        start=place(given.start, START, now_ms),
-        dlq=given.dlq,
+        start=place(options.start, START, now_ms),
+        dlq=options.dlq,
     )
     batch_options(audit.read_options)
     return audit
 
 
-def _report(given: SimpleNamespace, found: Iterable[Finding]) -> None:
+def _report(options: SimpleNamespace, found: Iterable[Finding]) -> None:
     """Send a record for each finding, with its topic as the key."""
-    with Blocking(Producer, of_producer(client_properties(given))) as producer:
+    with Blocking(Producer, of_producer(client_properties(options))) as producer:
         sent = [
-            producer.send(given.report_topic, _json(row), key=row.topic.encode()) for row in found
+            producer.send(options.report_topic, _json(row), key=row.topic.encode()) for row in found
         ]
         producer.flush()
         for delivery in sent:

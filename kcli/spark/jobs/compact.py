@@ -111,7 +111,7 @@ MANUAL = Manual(
     dry_run,
     shared.quiet,
 )
-def compact(given: SimpleNamespace) -> int:
+def compact(options: SimpleNamespace) -> int:
     """Compacts many small files into few large ones.
 
     New files are written to a separate place and their rows are counted.  Then they replace the old
@@ -128,67 +128,69 @@ def compact(given: SimpleNamespace) -> int:
 
     A Delta table is compacted with one commit for each directory, also while others write to it.
     """
-    summary = shared.Summary(quiet=given.quiet)
-    if given.format == "delta":
-        text = _compact_table(given)
+    summary = shared.Summary(quiet=options.quiet)
+    if options.format == "delta":
+        text = _compact_table(options)
     else:
         with shared.session() as spark:
-            text = compacted(spark, given)
+            text = compacted(spark, options)
     summary.report(text)
     return DONE
 
 
-def check(given: SimpleNamespace) -> None:
-    if not given.path:
+def check(options: SimpleNamespace) -> None:
+    if not options.path:
         refuse("name the directory of the files: --path DIRECTORY")
-    shared.check_table("--path", given.path, given.format)
+    shared.check_table("--path", options.path, options.format)
     try:
-        selection(given.partitions)
+        selection(options.partitions)
     except ValueError as error:
         refuse(f"--partitions {error}")
-    if given.target_mb is not None and given.target_mb < 1:
+    if options.target_mb is not None and options.target_mb < 1:
         refuse("--target-mb must be at least 1")
-    format = given.format or FORMATS[0]
-    if given.codec is not None and (given.codec not in CODECS[format] or format == "delta"):
-        refuse(f"--codec for {format} cannot be {given.codec}")
-    if is_given(given, "vacuum_after") and format != "delta":
+    format = options.format or FORMATS[0]
+    if options.codec is not None and (options.codec not in CODECS[format] or format == "delta"):
+        refuse(f"--codec for {format} cannot be {options.codec}")
+    if is_given(options, "vacuum_after") and format != "delta":
         refuse("--vacuum-after is for --format delta; other directories keep no old files")
 
 
-def compacted(spark: SparkSession, given: SimpleNamespace) -> str:
+def compacted(spark: SparkSession, options: SimpleNamespace) -> str:
     """Compact, and return a summary."""
-    store = opened(spark, given.path)
+    store = opened(spark, options.path)
     if not store.entries(""):
-        raise Refused(f"--path {given.path} contains no files; correct the path")
-    _check_place(spark, store, given)
-    if (why := swapping.passed_over(store, FILES[given.format or FORMATS[0]])) is not None:
+        raise Refused(f"--path {options.path} contains no files; correct the path")
+    _check_place(spark, store, options)
+    if (why := swapping.passed_over(store, FILES[options.format or FORMATS[0]])) is not None:
         complain(why)
-    if given.dry_run:
-        for unit in _units(store, given):
-            would(f"make {unit.into} of {len(unit.files)} files in {unit.directory or given.path}")
+    if options.dry_run:
+        for unit in _units(store, options):
+            would(
+                f"make {unit.into} of {len(unit.files)} files in {unit.directory or options.path}"
+            )
         return "nothing was changed"
     try:
         with store.locked(swapping.LOCK):
-            return _compacted(spark, store, given)
+            return _compacted(spark, store, options)
     except swapping.Clash as error:
         raise Refused(str(error)) from error
 
 
-def _check_place(spark: SparkSession, store: Store, given: SimpleNamespace) -> None:
+def _check_place(spark: SparkSession, store: Store, options: SimpleNamespace) -> None:
     """Refuse a directory that belongs to a table: a list in it or above it names its files."""
     if any(entry.name == DELTA_LOG for entry in store.entries("")):
-        raise Refused(f"--path {given.path} is a Delta table: give --format delta")
+        raise Refused(f"--path {options.path} is a Delta table: give --format delta")
     above = store.uri("").rstrip("/")
     while (above := above.rpartition("/")[0]).count("/") > 2:
         for name in TABLES:
             if opened(spark, above).entries(name):
                 raise Refused(
-                    f"--path {given.path} is part of the directory that {above}/{name} lists;"
+                    f"--path {options.path} is part of the directory that {above}/{name} lists;"
                     " give that directory as --path, and select this part with --partitions"
                 )
 
 
-def _compacted(spark: SparkSession, store: Store, given: SimpleNamespace) -> str:
+def _compacted(spark: SparkSession, store: Store, options: SimpleNamespace) -> str:
     interval = int(str(spark.conf.get(LISTS_EVERY, str(sink_log.INTERVAL))))
     waiting = 0
     for journal in list(swapping.pending(store)):
@@ -201,12 +203,12 @@ def _compacted(spark: SparkSession, store: Store, given: SimpleNamespace) -> str
         for path in (*journal.old, *(end for _, end in journal.new))
     }
     done: list[Unit] = []
-    for unit in _units(store, given):
+    for unit in _units(store, options):
         if held & {file.path for file in unit.files}:
             continue
-        if not given.quiet:
-            transient(f"{unit.directory or given.path}: {len(unit.files)} files into {unit.into}")
-        journal = _written(spark, store, unit, given)
+        if not options.quiet:
+            transient(f"{unit.directory or options.path}: {len(unit.files)} files into {unit.into}")
+        journal = _written(spark, store, unit, options)
         swapping.decide(store, journal)
         waiting += not swapping.carry_out(store, journal, _now_ms(), interval)
         done.append(unit)
@@ -225,29 +227,29 @@ def _summary_text(before: int, after: int, directories: int) -> str:
     return f"{before:,} files in {directories:,} directories compacted into {after:,}"
 
 
-def _units(store: Store, given: SimpleNamespace) -> list[Unit]:
+def _units(store: Store, options: SimpleNamespace) -> list[Unit]:
     return units(
-        swapping.candidates(store, FILES[given.format or FORMATS[0]]),
-        selects=selection(given.partitions),
-        target_bytes=(given.target_mb or TARGET_MB) * MB,
-        before_ms=_now_ms() - int((given.older_than or 0) * 1000),
+        swapping.candidates(store, FILES[options.format or FORMATS[0]]),
+        selects=selection(options.partitions),
+        target_bytes=(options.target_mb or TARGET_MB) * MB,
+        before_ms=_now_ms() - int((options.older_than or 0) * 1000),
     )
 
 
-def _written(spark: SparkSession, store: Store, unit: Unit, given: SimpleNamespace) -> Journal:
+def _written(spark: SparkSession, store: Store, unit: Unit, options: SimpleNamespace) -> Journal:
     """Write the new files to a separate place, count them, and return the journal of the swap."""
     id = uuid.uuid4().hex[:12]
     where = swapping.staging(id)
-    is_json = given.format == "json"
+    is_json = options.format == "json"
     paths = [store.uri(file.path) for file in unit.files]
-    codec = given.codec or (_codec_of(unit) if is_json else DEFAULT_CODEC["parquet"])
+    codec = options.codec or (_codec_of(unit) if is_json else DEFAULT_CODEC["parquet"])
     frame = _read(spark, paths, is_json)
     writer = frame.coalesce(unit.into).write.option("compression", codec)
     writer.format("text" if is_json else "parquet").save(store.uri(where))
     made = sorted(
         entry.path for entry in store.entries(where) if not entry.name.startswith(("_", "."))
     )
-    _compare(frame, _read(spark, [store.uri(path) for path in made], is_json), unit, given)
+    _compare(frame, _read(spark, [store.uri(path) for path in made], is_json), unit, options)
     new = []
     for number, path in enumerate(made):
         match = _SUFFIX.fullmatch(path.rpartition("/")[2])
@@ -269,19 +271,19 @@ def _codec_of(unit: Unit) -> str:
     return next((c for end, c in _JSON_CODECS.items() if name.endswith(end)), "none")
 
 
-def _compare(before: DataFrame, after: DataFrame, unit: Unit, given: SimpleNamespace) -> None:
+def _compare(before: DataFrame, after: DataFrame, unit: Unit, options: SimpleNamespace) -> None:
     """Raises Refused, with all files unchanged, if the contents differ."""
-    counts = [_counts(frame, given) for frame in (before, after)]
+    counts = [_counts(frame, options) for frame in (before, after)]
     if counts[0] != counts[1]:
         raise Refused(
-            f"{unit.directory or given.path}: the new files do not hold all rows that were read;"
+            f"{unit.directory or options.path}: the new files do not hold all rows that were read;"
             " the old files were left unchanged"
         )
 
 
-def _counts(frame: DataFrame, given: SimpleNamespace) -> Any:
+def _counts(frame: DataFrame, options: SimpleNamespace) -> Any:
     if (
-        not given.verify_counts
+        not options.verify_counts
         or frame.columns[0] == "value"
         or not set(COUNTED) <= {*frame.columns}
     ):
@@ -290,18 +292,18 @@ def _counts(frame: DataFrame, given: SimpleNamespace) -> Any:
     return sorted(tuple(row) for row in groups.collect())
 
 
-def _compact_table(given: SimpleNamespace) -> str:
+def _compact_table(options: SimpleNamespace) -> str:
     from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError
 
     from kcli.spark.jobs.delta import address
 
     try:
-        table = DeltaTable(address(given.path))
+        table = DeltaTable(address(options.path))
     except TableNotFoundError as error:
-        raise Refused(f"--path {given.path} contains no Delta table") from error
-    selects = selection(given.partitions)
-    before_ms = _now_ms() - int((given.older_than or 0) * 1000)
+        raise Refused(f"--path {options.path} contains no Delta table") from error
+    selects = selection(options.partitions)
+    before_ms = _now_ms() - int((options.older_than or 0) * 1000)
     chosen = [
         partition
         for partition in _partitions(table)
@@ -309,35 +311,35 @@ def _compact_table(given: SimpleNamespace) -> str:
     ]
     removed = added = directories = 0
     for partition in chosen:
-        if given.dry_run:
-            would(f"compact {_named(partition) or given.path}")
+        if options.dry_run:
+            would(f"compact {_named(partition) or options.path}")
             continue
-        gone, new = _compact_partition(table, partition, given)
+        gone, new = _compact_partition(table, partition, options)
         removed, added, directories = removed + gone, added + new, directories + bool(gone)
-    if is_given(given, "vacuum_after") and not given.dry_run:
+    if is_given(options, "vacuum_after") and not options.dry_run:
         table.vacuum(
-            retention_hours=math.ceil(given.vacuum_after / HOUR_S),
+            retention_hours=math.ceil(options.vacuum_after / HOUR_S),
             dry_run=False,
             enforce_retention_duration=False,
         )
-    return "nothing was changed" if given.dry_run else _summary_text(removed, added, directories)
+    return "nothing was changed" if options.dry_run else _summary_text(removed, added, directories)
 
 
 def _compact_partition(
-    table: Any, partition: dict[str, str], given: SimpleNamespace
+    table: Any, partition: dict[str, str], options: SimpleNamespace
 ) -> tuple[int, int]:
     """Compact one partition; return the numbers of removed and added files."""
     table.update_incremental()
     version, rows = table.version(), _rows(table, partition)
     metrics = table.optimize.compact(
         partition_filters=[(name, "=", value) for name, value in partition.items()] or None,
-        target_size=(given.target_mb or TARGET_MB) * MB,
+        target_size=(options.target_mb or TARGET_MB) * MB,
     )
     # If others have committed meanwhile, the counts cannot be compared.
     if table.version() == version + 1 and _rows(table, partition) != rows:
         table.restore(version)
         raise Refused(
-            f"{_named(partition) or given.path}: rows were lost; the table was left unchanged"
+            f"{_named(partition) or options.path}: rows were lost; the table was left unchanged"
         )
     return metrics["numFilesRemoved"], metrics["numFilesAdded"]
 

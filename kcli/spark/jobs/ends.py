@@ -37,6 +37,6 @@ def of_client(options: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _without(given: Mapping[str, str], prefix: str, other: type, own: type) -> dict[str, str]:
+def _without(options: Mapping[str, str], prefix: str, other: type, own: type) -> dict[str, str]:
     not_ours = {prefix + key for key in settings_of(other).keys() - settings_of(own).keys()}
-    return {name: text for name, text in given.items() if name not in not_ours}
+    return {name: text for name, text in options.items() if name not in not_ours}

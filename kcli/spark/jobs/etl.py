@@ -133,7 +133,7 @@ MANUAL = Manual(
     shared.cluster,
     shared.quiet,
 )
-def etl(given: SimpleNamespace) -> int:
+def etl(options: SimpleNamespace) -> int:
     """Transforms the records of topics, and writes the result to a topic or to files.
 
     The view records has the fields of --schema as columns, and the columns of the source k: key,
@@ -155,81 +155,82 @@ def etl(given: SimpleNamespace) -> int:
     --checkpoint stores the progress and the state of the job.  Another query requires another
     checkpoint.
     """
-    summary = shared.Summary(quiet=given.quiet)
+    summary = shared.Summary(quiet=options.quiet)
     with shared.session(SETTINGS) as spark:
-        status, totals = transformed(spark, given)
-    done = [f"{shared.number(totals[ROWS], 'row')} written to {given.to}"]
+        status, totals = transformed(spark, options)
+    done = [f"{shared.number(totals[ROWS], 'row')} written to {options.to}"]
     if DEAD in totals:
-        done.append(f"{shared.number(totals[DEAD], 'dead letter')} in {given.dlq}")
+        done.append(f"{shared.number(totals[DEAD], 'dead letter')} in {options.dlq}")
     summary.report(", ".join(done))
     return status
 
 
-def check(given: SimpleNamespace) -> None:
-    if (given.sql is None) == (given.py is None):
+def check(options: SimpleNamespace) -> None:
+    if (options.sql is None) == (options.py is None):
         refuse("name a transformation: --sql QUERY or --py MODULE:FUNCTION")
-    if not given.to:
+    if not options.to:
         refuse(
             "name the destination of rows: --to topic:NAME, parquet:DIRECTORY, json:DIRECTORY or "
             "console"
         )
-    shared.check_stream(given)
-    payloads.check(given)
-    text = payloads.text_of("--sql", given.sql)
+    shared.check_stream(options)
+    payloads.check(options)
+    text = payloads.text_of("--sql", options.sql)
     if text is not None and not re.search(rf"\b{VIEW}\b", text, re.IGNORECASE):
         refuse(f"--sql does not read the records; add FROM {VIEW}, the view of the topics")
     try:
-        to = target(given.to)
-        if given.watermark is not None:
-            watermark(given.watermark)
+        to = target(options.to)
+        if options.watermark is not None:
+            watermark(options.watermark)
     except ConfigError as error:
         refuse(str(error))
-    if given.py is not None:
-        functions.named("--py", given.py)
-    if given.exactly_once and to.kind == CONSOLE:
+    if options.py is not None:
+        functions.named("--py", options.py)
+    if options.exactly_once and to.kind == CONSOLE:
         refuse("--exactly-once is for a topic; the console has no transactions")
-    if to.is_topic and given.output_mode == "update":
+    if to.is_topic and options.output_mode == "update":
         # Spark does not support this mode for sinks in Python, and says so only when the query
         # starts.
         refuse("--output-mode update is for the console: a topic accepts append or complete")
-    if not to.is_topic and to.kind != CONSOLE and given.output_mode not in (None, "append"):
+    if not to.is_topic and to.kind != CONSOLE and options.output_mode not in (None, "append"):
         refuse(
-            f"--output-mode {given.output_mode} is for a topic or the console; files accept append"
+            f"--output-mode {options.output_mode} is for a topic or the console; files accept"
+            " append"
         )
 
 
-def transformed(spark: SparkSession, given: SimpleNamespace) -> tuple[int, dict[str, Totals]]:
+def transformed(spark: SparkSession, options: SimpleNamespace) -> tuple[int, dict[str, Totals]]:
     """Run the queries; return the status and the totals of each."""
-    options = for_reading(shared.source_options(given)) | {"includeHeaders": "true"}
-    read = payloads.decoded(spark.readStream.format("k").options(**options).load(), given)
-    rows = _records(payloads.sound(read, fails=given.dlq is None), given)
-    if given.watermark is not None:
-        rows = rows.withWatermark(*watermark(given.watermark))
-    if given.py is None:
-        done = _query(spark, rows, given)
+    read_options = for_reading(shared.source_options(options)) | {"includeHeaders": "true"}
+    read = payloads.decoded(spark.readStream.format("k").options(**read_options).load(), options)
+    rows = _records(payloads.sound(read, fails=options.dlq is None), options)
+    if options.watermark is not None:
+        rows = rows.withWatermark(*watermark(options.watermark))
+    if options.py is None:
+        done = _query(spark, rows, options)
     else:
-        done = functions.function(spark, "--py", given.py)(rows)
-    writers = {ROWS: _writer(done, target(given.to), ROWS, given)}
-    if given.dlq is not None:
+        done = functions.function(spark, "--py", options.py)(rows)
+    writers = {ROWS: _writer(done, target(options.to), ROWS, options)}
+    if options.dlq is not None:
         dead = payloads.dead_letters(read)
-        writers[DEAD] = _writer(dead, Target(TOPIC, given.dlq), DEAD, given)
+        writers[DEAD] = _writer(dead, Target(TOPIC, options.dlq), DEAD, options)
     return leftovers.followed(
-        spark, writers, _files(spark, given), trigger=shared.trigger(given), quiet=given.quiet
+        spark, writers, _files(spark, options), trigger=shared.trigger(options), quiet=options.quiet
     )
 
 
-def _files(spark: SparkSession, given: SimpleNamespace) -> dict[str, Files]:
+def _files(spark: SparkSession, options: SimpleNamespace) -> dict[str, Files]:
     """Return the files of the query that writes them, if one does."""
-    to = target(given.to)
+    to = target(options.to)
     if to.is_topic or to.kind == CONSOLE:
         return {}
-    return {ROWS: Files(opened(spark, to.name), opened(spark, f"{given.checkpoint}/{ROWS}"))}
+    return {ROWS: Files(opened(spark, to.name), opened(spark, f"{options.checkpoint}/{ROWS}"))}
 
 
-def _records(frame: DataFrame, given: SimpleNamespace) -> DataFrame:
+def _records(frame: DataFrame, options: SimpleNamespace) -> DataFrame:
     """Return the columns of the view."""
     own = [name for name in frame.columns if name not in ("data", "reason")]
-    if (given.value or payloads.RAW) not in payloads.WITH_SCHEMA:
+    if (options.value or payloads.RAW) not in payloads.WITH_SCHEMA:
         return frame.selectExpr(*("data AS value" if name == "value" else name for name in own))
     fields = frame.select("data.*").columns
     kept = [name for name in own if name not in fields]
@@ -238,29 +239,29 @@ def _records(frame: DataFrame, given: SimpleNamespace) -> DataFrame:
     return frame.selectExpr(*kept, *(f"data.{quoted(name)}" for name in fields), *record)
 
 
-def _query(spark: SparkSession, rows: DataFrame, given: SimpleNamespace) -> DataFrame:
+def _query(spark: SparkSession, rows: DataFrame, options: SimpleNamespace) -> DataFrame:
     rows.createOrReplaceTempView(VIEW)
-    text = payloads.text_of("--sql", given.sql)
+    text = payloads.text_of("--sql", options.sql)
     assert text is not None
     return spark.sql(text.strip().removesuffix(";"))
 
 
-def _writer(frame: DataFrame, to: Target, name: str, given: SimpleNamespace) -> DataStreamWriter:
+def _writer(frame: DataFrame, to: Target, name: str, options: SimpleNamespace) -> DataStreamWriter:
     """Return the writer of the query for these rows."""
     if to.is_topic and name == ROWS:
         frame = frame.selectExpr(*packed({c.name: c.dataType.simpleString() for c in frame.schema}))
     writer = shared.counted(frame).writeStream.queryName(name)
-    writer = writer.option("checkpointLocation", f"{given.checkpoint}/{name}")
+    writer = writer.option("checkpointLocation", f"{options.checkpoint}/{name}")
     if name == ROWS:
-        writer = writer.outputMode(given.output_mode or MODES[0])
+        writer = writer.outputMode(options.output_mode or MODES[0])
     if not to.is_topic:
         writer = writer.format(to.kind)
         return writer if to.kind == CONSOLE else writer.option("path", to.name)
-    options = {**for_writing(shared.client_options_of(given)), "topic": to.name}
-    if given.exactly_once or name == DEAD:
-        options["exactlyOnce"] = "true"
+    write_options = {**for_writing(shared.client_options_of(options)), "topic": to.name}
+    if options.exactly_once or name == DEAD:
+        write_options["exactlyOnce"] = "true"
     if "timestamp" in frame.columns:
-        options["keepTimestamps"] = "true"
-    if given.dlq is not None and name == ROWS:
-        options["dlqTopic"] = given.dlq
-    return writer.format("k").options(**options)
+        write_options["keepTimestamps"] = "true"
+    if options.dlq is not None and name == ROWS:
+        write_options["dlqTopic"] = options.dlq
+    return writer.format("k").options(**write_options)

@@ -48,9 +48,9 @@ def function(spark: SparkSession, option: str, text: str) -> Callable[[DataFrame
     def applied(frame: DataFrame) -> DataFrame:
         from pyspark.sql import DataFrame
 
-        given = found(frame)
-        if not isinstance(given, DataFrame):
-            raise Refused(f"{option} {text} returned {type(given).__name__}, not a DataFrame")
-        return given
+        result = found(frame)
+        if not isinstance(result, DataFrame):
+            raise Refused(f"{option} {text} returned {type(result).__name__}, not a DataFrame")
+        return result
 
     return applied

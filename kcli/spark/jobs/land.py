@@ -143,7 +143,7 @@ MANUAL = Manual(
     shared.cluster,
     shared.quiet,
 )
-def land(given: SimpleNamespace) -> int:
+def land(options: SimpleNamespace) -> int:
     """Writes the records of topics to files, each record once.
 
     Columns are key, value, topic, partition, offset, timestamp, timestampType and headers, as in
@@ -168,58 +168,58 @@ def land(given: SimpleNamespace) -> int:
     In delta, each batch is one commit to the table, which names the query and the batch.  A batch
     that is already in the table is not written again.
     """
-    summary = shared.Summary(quiet=given.quiet)
+    summary = shared.Summary(quiet=options.quiet)
     with shared.session(SETTINGS) as spark:
-        status, totals = landed(spark, given)
-    done = [_done(name, total, given) for name, total in totals.items()]
+        status, totals = landed(spark, options)
+    done = [_done(name, total, options) for name, total in totals.items()]
     batches = sum(total.batches for total in totals.values())
     summary.report(f"{', '.join(done)}, {batches:,} {'batch' if batches == 1 else 'batches'}")
     return status
 
 
-def check(given: SimpleNamespace) -> None:
-    if not given.path:
+def check(options: SimpleNamespace) -> None:
+    if not options.path:
         refuse("name the directory for rows: --path DIRECTORY")
-    shared.check_table("--path", given.path, given.format)
-    shared.check_stream(given)
-    _check_values(given)
-    _check_late(given)
-    codecs = CODECS[given.format or FORMATS[0]]
-    if given.codec is not None and given.codec not in codecs:
+    shared.check_table("--path", options.path, options.format)
+    shared.check_stream(options)
+    _check_values(options)
+    _check_late(options)
+    codecs = CODECS[options.format or FORMATS[0]]
+    if options.codec is not None and options.codec not in codecs:
         refuse(
-            f"--codec for {given.format or FORMATS[0]} must be one of {', '.join(codecs)}, not"
-            f" {given.codec}"
+            f"--codec for {options.format or FORMATS[0]} must be one of {', '.join(codecs)}, not"
+            f" {options.codec}"
         )
 
 
-def _check_values(given: SimpleNamespace) -> None:
-    payloads.check(given)
-    if given.event_time is None:
+def _check_values(options: SimpleNamespace) -> None:
+    payloads.check(options)
+    if options.event_time is None:
         return
-    if not is_field(given.event_time):
+    if not is_field(options.event_time):
         refuse(
             "--event-time must be a field, such as order.at, or header:NAME, not"
-            f" {given.event_time}"
+            f" {options.event_time}"
         )
-    if not given.event_time.startswith("header:") and not given.schema:
+    if not options.event_time.startswith("header:") and not options.schema:
         refuse("--event-time FIELD requires --value json or msgpack; header:NAME does not")
 
 
-def _check_late(given: SimpleNamespace) -> None:
-    if is_given(given, "late_after") and not given.late_path:
+def _check_late(options: SimpleNamespace) -> None:
+    if is_given(options, "late_after") and not options.late_path:
         refuse("--late-after requires --late-path, where late rows land")
-    if not given.late_path:
+    if not options.late_path:
         return
-    shared.check_table("--late-path", given.late_path, given.format)
-    if not given.event_time:
+    shared.check_table("--late-path", options.late_path, options.format)
+    if not options.event_time:
         refuse(
             "--late-path requires --event-time: by its record's own timestamp no row is ever late"
         )
-    if not given.partition_by:
+    if not options.partition_by:
         refuse(
             "--late-path requires --partition-by: a row is late if it comes after its hour or day"
         )
-    late, path = (f"{directory.rstrip('/')}/" for directory in (given.late_path, given.path))
+    late, path = (f"{directory.rstrip('/')}/" for directory in (options.late_path, options.path))
     if late.startswith(path) or path.startswith(late):
         refuse(
             "--late-path and --path are the same directory, or one is inside the other; give"
@@ -227,78 +227,80 @@ def _check_late(given: SimpleNamespace) -> None:
         )
 
 
-def landed(spark: SparkSession, given: SimpleNamespace) -> tuple[int, dict[str, Totals]]:
+def landed(spark: SparkSession, options: SimpleNamespace) -> tuple[int, dict[str, Totals]]:
     """Run the queries; return the status and the totals of each."""
-    rows = _rows(spark, given)
+    rows = _rows(spark, options)
     return leftovers.followed(
         spark,
-        {name: _writer(rows, name, given) for name in _queries(given)},
-        _files(spark, given),
-        trigger=shared.trigger(given),
-        quiet=given.quiet,
+        {name: _writer(rows, name, options) for name in _queries(options)},
+        _files(spark, options),
+        trigger=shared.trigger(options),
+        quiet=options.quiet,
     )
 
 
-def _files(spark: SparkSession, given: SimpleNamespace) -> dict[str, Files]:
+def _files(spark: SparkSession, options: SimpleNamespace) -> dict[str, Files]:
     """Return the files of the queries that write Spark's list of files."""
-    paths = {LANDED: given.path} | ({LATE: given.late_path} if given.late_path else {})
+    paths = {LANDED: options.path} | ({LATE: options.late_path} if options.late_path else {})
     return {
-        name: Files(opened(spark, path), opened(spark, f"{given.checkpoint}/{name}"))
+        name: Files(opened(spark, path), opened(spark, f"{options.checkpoint}/{name}"))
         for name, path in paths.items()
-        if given.format != "delta"
+        if options.format != "delta"
     }
 
 
-def _queries(given: SimpleNamespace) -> list[str]:
-    return [LANDED, *([LATE] if given.late_path else []), *([DLQ] if given.dlq else [])]
+def _queries(options: SimpleNamespace) -> list[str]:
+    return [LANDED, *([LATE] if options.late_path else []), *([DLQ] if options.dlq else [])]
 
 
-def _done(name: str, totals: Totals, given: SimpleNamespace) -> str:
+def _done(name: str, totals: Totals, options: SimpleNamespace) -> str:
     if name == DLQ:
-        return f"{shared.number(totals, 'dead letter')} in {given.dlq}"
+        return f"{shared.number(totals, 'dead letter')} in {options.dlq}"
     if name == LATE:
-        return f"{shared.number(totals, 'late row')} in {given.late_path}"
-    return f"{shared.number(totals, 'row')} landed in {given.path}"
+        return f"{shared.number(totals, 'late row')} in {options.late_path}"
+    return f"{shared.number(totals, 'row')} landed in {options.path}"
 
 
-def _rows(spark: SparkSession, given: SimpleNamespace) -> DataFrame:
+def _rows(spark: SparkSession, options: SimpleNamespace) -> DataFrame:
     """Return the records: `data`, or the `reason` that there is none; the row's time, and whether
     it is late.
     """
     from pyspark.sql import functions as f
 
-    options = for_reading(shared.source_options(given)) | {"includeHeaders": "true"}
-    frame = spark.readStream.format("k").options(**options).load()
-    frame = payloads.decoded(frame, given)
-    if given.event_time is None:
+    read_options = for_reading(shared.source_options(options)) | {"includeHeaders": "true"}
+    frame = spark.readStream.format("k").options(**read_options).load()
+    frame = payloads.decoded(frame, options)
+    if options.event_time is None:
         frame = frame.withColumn(EVENT_TIME, f.col("timestamp"))
     else:
-        source = source_of_time(given.event_time)
+        source = source_of_time(options.event_time)
         kind = frame.selectExpr(f"{source} AS source").schema["source"].dataType.typeName()
         time = f"CASE WHEN value IS NULL THEN timestamp ELSE {time_sql(source, kind)} END"
         frame = frame.withColumn(EVENT_TIME, f.expr(time))
-        lacking = f.when(f.col(EVENT_TIME).isNull(), f.lit(f"it has no time in {given.event_time}"))
+        lacking = f.when(
+            f.col(EVENT_TIME).isNull(), f.lit(f"it has no time in {options.event_time}")
+        )
         frame = frame.withColumn("reason", f.coalesce("reason", lacking))
-    late_after_s = LATE_AFTER_S if given.late_after is None else given.late_after
-    late = late_sql(given.partition_by, late_after_s) if given.late_path else "false"
+    late_after_s = LATE_AFTER_S if options.late_after is None else options.late_after
+    late = late_sql(options.partition_by, late_after_s) if options.late_path else "false"
     return frame.withColumn("late", f.expr(late))
 
 
-def _writer(rows: DataFrame, name: str, given: SimpleNamespace) -> DataStreamWriter:
+def _writer(rows: DataFrame, name: str, options: SimpleNamespace) -> DataStreamWriter:
     """Return the writer of the query for its rows."""
     if name == DLQ:
-        writer = _dead_letters(rows, given)
+        writer = _dead_letters(rows, options)
     else:
-        writer = _rows_writer(rows, name, given)
+        writer = _rows_writer(rows, name, options)
     writer = writer.queryName(name)
-    return writer.option("checkpointLocation", f"{given.checkpoint}/{name}")
+    return writer.option("checkpointLocation", f"{options.checkpoint}/{name}")
 
 
-def _rows_writer(rows: DataFrame, name: str, given: SimpleNamespace) -> DataStreamWriter:
-    undecoded = "false" if given.dlq else undecoded_sql(payloads.WITHOUT_DLQ)
+def _rows_writer(rows: DataFrame, name: str, options: SimpleNamespace) -> DataStreamWriter:
+    undecoded = "false" if options.dlq else undecoded_sql(payloads.WITHOUT_DLQ)
     own = "late" if name == LATE else "NOT late"
     frame = rows.where(f"CASE WHEN reason IS NOT NULL THEN {undecoded} ELSE {own} END")
-    parts = PARTITIONS.get(given.partition_by, {})
+    parts = PARTITIONS.get(options.partition_by, {})
     columns = ["data AS value" if column == "value" else column for column in COLUMNS]
     frame = shared.counted(
         frame.selectExpr(*columns, *(f"{sql} AS {c}" for c, sql in parts.items()))
@@ -306,21 +308,21 @@ def _rows_writer(rows: DataFrame, name: str, given: SimpleNamespace) -> DataStre
     # Each task writes a file, which costs more than a thousand rows in it. With hundreds of
     # partitions, one task reads several.
     frame = frame.coalesce(FILES_A_CORE * frame.sparkSession.sparkContext.defaultParallelism)
-    format = given.format or FORMATS[0]
-    path = given.late_path if name == LATE else given.path
-    codec = given.codec or DEFAULT_CODEC[format]
+    format = options.format or FORMATS[0]
+    path = options.late_path if name == LATE else options.path
+    codec = options.codec or DEFAULT_CODEC[format]
     if format == "delta":
         from kcli.spark.jobs.delta import DeltaSink
 
         frame.sparkSession.dataSource.register(DeltaSink)
-        options = {"path": path, "parts": ",".join(parts), "codec": codec}
-        return frame.writeStream.format(DeltaSink.name()).options(**options)
+        sink_options = {"path": path, "parts": ",".join(parts), "codec": codec}
+        return frame.writeStream.format(DeltaSink.name()).options(**sink_options)
     writer = frame.writeStream.format(format).option("path", path).option("compression", codec)
     return writer.partitionBy(*parts) if parts else writer
 
 
-def _dead_letters(rows: DataFrame, given: SimpleNamespace) -> DataStreamWriter:
+def _dead_letters(rows: DataFrame, options: SimpleNamespace) -> DataStreamWriter:
     frame = shared.counted(payloads.dead_letters(rows))
-    options = for_writing(shared.client_options_of(given))
-    writer = frame.writeStream.format("k").options(**options).option("topic", given.dlq)
+    write_options = for_writing(shared.client_options_of(options))
+    writer = frame.writeStream.format("k").options(**write_options).option("topic", options.dlq)
     return writer.option("exactlyOnce", "true")

@@ -38,13 +38,13 @@ def value(help: str) -> Any:
     return option("--value", help, "|".join(FORMATS), type=click.Choice(FORMATS), section=DECODED)
 
 
-def check(given: SimpleNamespace) -> None:
-    format = given.value or RAW
-    if format in WITH_SCHEMA and not given.schema:
+def check(options: SimpleNamespace) -> None:
+    format = options.value or RAW
+    if format in WITH_SCHEMA and not options.schema:
         refuse(f"--value {format} requires --schema, such as 'id bigint, at timestamp'")
-    if format not in WITH_SCHEMA and given.schema:
+    if format not in WITH_SCHEMA and options.schema:
         refuse(f"--schema is for --value json and msgpack, not {format}")
-    text_of("--schema", given.schema)
+    text_of("--schema", options.schema)
 
 
 def text_of(option: str, text: str | None) -> str | None:
@@ -58,11 +58,11 @@ def text_of(option: str, text: str | None) -> str | None:
         raise Refused(f"{option} {text}: {getattr(error, 'strerror', error)}") from error
 
 
-def decoded(frame: DataFrame, given: SimpleNamespace) -> DataFrame:
+def decoded(frame: DataFrame, options: SimpleNamespace) -> DataFrame:
     """Return the frame with the columns `data`, and `reason` for invalid values."""
     from kcli.spark import values
 
-    return values.decoded(frame, given.value or RAW, text_of("--schema", given.schema))
+    return values.decoded(frame, options.value or RAW, text_of("--schema", options.schema))
 
 
 def sound(frame: DataFrame, *, fails: bool) -> DataFrame:

@@ -116,7 +116,7 @@ MANUAL = Manual(
     shared.cluster,
     shared.quiet,
 )
-def redrive(given: SimpleNamespace) -> int:
+def redrive(options: SimpleNamespace) -> int:
     """Sends dead letters back to their topics.
 
     Dead letters are the records that the jobs land and etl, and the sink of the source k, write to
@@ -131,39 +131,39 @@ def redrive(given: SimpleNamespace) -> int:
 
     Prints a row for each topic and reason.  With --dry-run nothing is sent.
     """
-    asked = _redrive(given)
-    summary = shared.Summary(quiet=given.quiet or given.dry_run)
-    with shared.session(shows_stages=not given.quiet) as spark:
-        found, sent = redriven(spark, asked, sends=not given.dry_run)
-    if found or given.output is not None:
-        given.output = given.output or Format("table")
-        with rows(given, SHAPE) as out:
+    asked = _redrive(options)
+    summary = shared.Summary(quiet=options.quiet or options.dry_run)
+    with shared.session(shows_stages=not options.quiet) as spark:
+        found, sent = redriven(spark, asked, sends=not options.dry_run)
+    if found or options.output is not None:
+        options.output = options.output or Format("table")
+        with rows(options, SHAPE) as out:
             for outcome in found:
                 out.row(**vars(outcome))
     summary.report(f"letters sent back: {sent:,}")
     return DONE
 
 
-def check(given: SimpleNamespace) -> None:
-    if not given.dlq:
+def check(options: SimpleNamespace) -> None:
+    if not options.dlq:
         refuse("name the topic of the dead letters: --dlq TOPIC")
-    if given.to is not None and given.to == given.dlq:
+    if options.to is not None and options.to == options.dlq:
         refuse("--to and --dlq are the same topic")
-    if given.max_attempts is not None and given.max_attempts < 1:
+    if options.max_attempts is not None and options.max_attempts < 1:
         refuse("--max-attempts must be at least 1")
-    if given.fix is not None:
-        functions.named("--fix", given.fix)
-    batch_options(_redrive(given).read_options)
+    if options.fix is not None:
+        functions.named("--fix", options.fix)
+    batch_options(_redrive(options).read_options)
 
 
-def _redrive(given: SimpleNamespace) -> Redrive:
+def _redrive(options: SimpleNamespace) -> Redrive:
     return Redrive(
-        client=shared.client_options_of(given),
-        dlq=given.dlq,
-        to=given.to,
-        filter=given.filter,
-        fix=given.fix,
-        max_attempts=given.max_attempts,
-        keep_timestamps=given.keep_timestamps,
-        wait_s=WAIT_S if given.wait is None else given.wait,
+        client=shared.client_options_of(options),
+        dlq=options.dlq,
+        to=options.to,
+        filter=options.filter,
+        fix=options.fix,
+        max_attempts=options.max_attempts,
+        keep_timestamps=options.keep_timestamps,
+        wait_s=WAIT_S if options.wait is None else options.wait,
     )

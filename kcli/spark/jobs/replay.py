@@ -138,7 +138,7 @@ MANUAL = Manual(
     shared.cluster,
     shared.quiet,
 )
-def replay(given: SimpleNamespace) -> int:
+def replay(options: SimpleNamespace) -> int:
     """Sends records to a topic again, from landed files or from a range of a topic.
 
     Keys, values and headers are unchanged.  The records of a partition are sent in the order of
@@ -147,13 +147,13 @@ def replay(given: SimpleNamespace) -> int:
 
     --dry-run prints a row for each partition with the records that would be sent, and sends none.
     """
-    asked = _replay(given)
-    summary = shared.Summary(quiet=given.quiet or given.dry_run)
+    asked = _replay(options)
+    summary = shared.Summary(quiet=options.quiet or options.dry_run)
     settings = {} if asked.per_s is None else UNBUFFERED
-    with shared.session(settings, shows_stages=not given.quiet) as spark:
-        if given.dry_run:
-            given.output = given.output or Format("table")
-            with rows(given, SHAPE) as out:
+    with shared.session(settings, shows_stages=not options.quiet) as spark:
+        if options.dry_run:
+            options.output = options.output or Format("table")
+            with rows(options, SHAPE) as out:
                 for part in parts(spark, asked):
                     out.row(**vars(part))
             return DONE
@@ -162,17 +162,17 @@ def replay(given: SimpleNamespace) -> int:
     return DONE
 
 
-def check(given: SimpleNamespace) -> None:
+def check(options: SimpleNamespace) -> None:
     for name, what in (("from", "the source of records"), ("to", "the destination")):
-        if not getattr(given, name):
+        if not getattr(options, name):
             refuse(f"name {what}: --{name}")
-    if getattr(given, "from").startswith(TOPIC):
+    if getattr(options, "from").startswith(TOPIC):
         for name in ("format", "topics", "value"):
-            if is_given(given, name):
+            if is_given(options, name):
                 refuse(f"--{name} is for a directory, but --from names a topic")
-    if given.output is not None and not given.dry_run:
+    if options.output is not None and not options.dry_run:
         refuse("--output is only allowed with --dry-run")
-    asked = _replay(given)
+    asked = _replay(options)
     if asked.from_topic is not None:
         batch_options(asked.read_options)
         return
@@ -181,9 +181,9 @@ def check(given: SimpleNamespace) -> None:
     _check_offsets(asked.end, END, LATEST)
 
 
-def look(given: SimpleNamespace) -> None:
-    if not given.dry_run:
-        shared.check_target(given, given.to)
+def look(options: SimpleNamespace) -> None:
+    if not options.dry_run:
+        shared.check_target(options, options.to)
 
 
 def _check_offsets(edge: Place, option: str, all_there_is: int) -> None:
@@ -195,25 +195,25 @@ def _check_offsets(edge: Place, option: str, all_there_is: int) -> None:
             )
 
 
-def _replay(given: SimpleNamespace) -> Replay:
+def _replay(options: SimpleNamespace) -> Replay:
     """Return the replay. Raises ConfigError or click's UsageError if the options are invalid."""
     now_ms = int(time.time() * 1000)
-    source = getattr(given, "from")
+    source = getattr(options, "from")
     is_topic = source.startswith(TOPIC)
     return Replay(
-        client=shared.client_options_of(given),
-        to=given.to,
+        client=shared.client_options_of(options),
+        to=options.to,
         from_topic=source.removeprefix(TOPIC) if is_topic else None,
         from_path="" if is_topic else source,
-        format=given.format or FORMATS[0],
-        texts=given.value == "string",
-        topics=tuple(name.strip() for name in (given.topics or "").split(",") if name.strip()),
-        start=place(given.start, START, now_ms),
-        end=place(given.end, END, now_ms),
-        per_s=None if given.rate is None else per_second(given.rate),
-        keep_timestamps=given.keep_timestamps,
-        keep_partition=given.keep_partition,
-        exactly_once=given.exactly_once,
+        format=options.format or FORMATS[0],
+        texts=options.value == "string",
+        topics=tuple(name.strip() for name in (options.topics or "").split(",") if name.strip()),
+        start=place(options.start, START, now_ms),
+        end=place(options.end, END, now_ms),
+        per_s=None if options.rate is None else per_second(options.rate),
+        keep_timestamps=options.keep_timestamps,
+        keep_partition=options.keep_partition,
+        exactly_once=options.exactly_once,
     )
 
 

@@ -106,23 +106,23 @@ quiet = option("--quiet", "Show no progress and no summary.", section=SHOWN)
 # Words
 
 
-def check_topics(given: SimpleNamespace) -> None:
-    exclude(given, "topics", ["pattern"])
-    if not is_given(given, "topics") and not is_given(given, "pattern"):
+def check_topics(options: SimpleNamespace) -> None:
+    exclude(options, "topics", ["pattern"])
+    if not is_given(options, "topics") and not is_given(options, "pattern"):
         refuse("name topics to read: --topics or --pattern")
 
 
-def check_stream(given: SimpleNamespace) -> None:
+def check_stream(options: SimpleNamespace) -> None:
     """Check the options of `topics` and `stream`, before Spark is started."""
     from kcli.spark.options import stream_options
     from kserver.errors import ConfigError
 
-    check_topics(given)
-    if not given.checkpoint:
+    check_topics(options)
+    if not options.checkpoint:
         refuse("name a directory for the progress of the job: --checkpoint DIRECTORY")
-    trigger(given)
+    trigger(options)
     try:
-        stream_options(source_options(given))
+        stream_options(source_options(options))
     except ConfigError as error:
         raise Refused(str(error)) from error
 
@@ -139,31 +139,31 @@ def check_table(option: str, path: str, format: str | None) -> None:
         )
 
 
-def subscription(given: SimpleNamespace) -> dict[str, str]:
-    if given.topics is not None:
-        return {"subscribe": given.topics}
-    return {"subscribePattern": given.pattern}
+def subscription(options: SimpleNamespace) -> dict[str, str]:
+    if options.topics is not None:
+        return {"subscribe": options.topics}
+    return {"subscribePattern": options.pattern}
 
 
-def source_options(given: SimpleNamespace) -> dict[str, str]:
+def source_options(options: SimpleNamespace) -> dict[str, str]:
     """Return the options of spark.readStream.format("k")."""
-    found = client_options_of(given) | subscription(given)
-    found["startingOffsets"] = given.starting_offsets or "earliest"
-    if given.max_offsets is not None:
-        found["maxOffsetsPerTrigger"] = str(given.max_offsets)
-    if given.ignore_data_loss:
+    found = client_options_of(options) | subscription(options)
+    found["startingOffsets"] = options.starting_offsets or "earliest"
+    if options.max_offsets is not None:
+        found["maxOffsetsPerTrigger"] = str(options.max_offsets)
+    if options.ignore_data_loss:
         found["failOnDataLoss"] = "false"
     return found
 
 
-def client_options_of(given: SimpleNamespace) -> dict[str, str]:
+def client_options_of(options: SimpleNamespace) -> dict[str, str]:
     """Return the client's configs, as options of the data source."""
-    return {f"kafka.{key}": text for key, text in client_properties(given).items()}
+    return {f"kafka.{key}": text for key, text in client_properties(options).items()}
 
 
-def trigger(given: SimpleNamespace) -> dict[str, Any]:
+def trigger(options: SimpleNamespace) -> dict[str, Any]:
     """Return the arguments of DataStreamWriter.trigger."""
-    text = given.trigger or AVAILABLE_NOW
+    text = options.trigger or AVAILABLE_NOW
     if text.lower() == AVAILABLE_NOW.lower():
         return {"availableNow": True}
     if text.lower() == CONTINUOUS:
@@ -175,7 +175,7 @@ def trigger(given: SimpleNamespace) -> dict[str, Any]:
     return {"processingTime": f"{match[1]} {_UNITS[match[2]]}"}
 
 
-def check_target(given: SimpleNamespace, topic: str) -> None:
+def check_target(options: SimpleNamespace, topic: str) -> None:
     """Raises Refused if the topic to write to does not exist: a task would fail, long after Spark
     was started.
     """
@@ -184,7 +184,7 @@ def check_target(given: SimpleNamespace, topic: str) -> None:
     from kserver.errors import ErrorCode, KafkaError
 
     async def described() -> object:
-        async with Admin(admin_config(given)) as admin:
+        async with Admin(admin_config(options)) as admin:
             return (await admin.describe_topics([topic]))[topic]
 
     found = run(described(), None, CLUSTER)
