@@ -219,8 +219,8 @@ class Overview(click.Group):
             name = args[0].removeprefix("kafka-").removesuffix(".sh")
             import difflib  # imported here: 5 ms that only a misspelt name costs
 
-            known = self.list_commands(ctx)
-            near = [name] if name in known else difflib.get_close_matches(name, known, 3, 0.5)
+            names = self.list_commands(ctx)
+            near = [name] if name in names else difflib.get_close_matches(name, names, 3, 0.5)
             hint = f" Did you mean {' or '.join(near)}?" if near else ""
             raise click.UsageError(f"unknown command '{args[0]}'.{hint}", ctx)
         return super().resolve_command(ctx, args)
@@ -267,10 +267,10 @@ def command(
 ) -> Callable[[Callable[[SimpleNamespace], int | None]], Command]:
     """Make a function of one argument, the options, into a command."""
 
-    def made(function: Callable[[SimpleNamespace], int | None]) -> Command:
+    def decorate(function: Callable[[SimpleNamespace], int | None]) -> Command:
         return click.command(function.__name__.replace("_", "-"), cls=cls, manual=manual)(function)
 
-    return made
+    return decorate
 
 
 def paragraphs(text: str) -> list[str]:
@@ -280,29 +280,29 @@ def paragraphs(text: str) -> list[str]:
 def _read(command: Command, ctx: click.Context, words: Sequence[str]) -> dict[str, Any]:
     """Return the values as texts, by the attribute of their option or argument."""
     params = command.get_params(ctx)
-    known = {s.lstrip("-"): p for p in params if isinstance(p, click.Option) for s in p.opts}
-    left = deque(words)
+    options = {s.lstrip("-"): p for p in params if isinstance(p, click.Option) for s in p.opts}
+    rest = deque(words)
     values: dict[str, Any] = {}
     stray: list[str] = []
-    while left:
-        word = left.popleft()
+    while rest:
+        word = rest.popleft()
         if word == "--":
-            stray.extend(left)
+            stray.extend(rest)
             break
         if not word.startswith("-") or word == "-":
             stray.append(word)
             continue
         name, _, value = word.removeprefix("-").removeprefix("-").partition("=")
-        if (option := known.get(name)) is None:
+        if (option := options.get(name)) is None:
             said = name if word.startswith("--") else name[:1]
-            raise click.UsageError(_unknown(said, name, known), ctx)
+            raise click.UsageError(_unknown(said, name, options), ctx)
         assert option.name is not None
         if option.is_flag:
             values[option.name] = True
             if (adds := getattr(option, "adds", None)) is not None:
                 values.setdefault(adds[0], []).append(adds[1])
             continue
-        value = value or _next(option, name, left, ctx)
+        value = value or _next(option, name, rest, ctx)
         if option.multiple:
             values.setdefault(option.name, []).append(value)
         elif option.name in values:
@@ -318,14 +318,14 @@ def _read(command: Command, ctx: click.Context, words: Sequence[str]) -> dict[st
     return values
 
 
-def _next(option: click.Option, name: str, left: deque[str], ctx: click.Context) -> str:
+def _next(option: click.Option, name: str, rest: deque[str], ctx: click.Context) -> str:
     """Return the value of an option in the next word, if any."""
     if_bare: str | None = getattr(option, "if_bare", None)
-    if if_bare is not None and not (left and (left[0] == "-" or left[0][:1] != "-")):
+    if if_bare is not None and not (rest and (rest[0] == "-" or rest[0][:1] != "-")):
         return if_bare
-    if not left:
+    if not rest:
         raise click.UsageError(f"Option {name} requires an argument", ctx)
-    return left.popleft()
+    return rest.popleft()
 
 
 def _value(param: click.Parameter, ctx: click.Context, word: Any) -> Any:
@@ -341,10 +341,10 @@ def _value(param: click.Parameter, ctx: click.Context, word: Any) -> Any:
     return () if param.multiple else None
 
 
-def _unknown(said: str, name: str, known: Mapping[str, click.Option]) -> str:
+def _unknown(said: str, name: str, options: Mapping[str, click.Option]) -> str:
     import difflib  # imported here: 5 ms that only a misspelt name costs
 
-    near = difflib.get_close_matches(name, known, 1)
+    near = difflib.get_close_matches(name, options, 1)
     return f"{said} is not a recognized option" + (f" (did you mean --{near[0]}?)" if near else "")
 
 

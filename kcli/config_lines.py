@@ -105,7 +105,7 @@ def singular(type: str) -> str:
     return type[:-1]
 
 
-def added(text: str) -> dict[str, str]:
+def additions(text: str) -> dict[str, str]:
     """Parse `k=v,k=[v1,v2]`. Raises Refused."""
     pairs = [re.split(rf"\s*=\s*{_OUTSIDE}", pair) for pair in re.split(f",{_OUTSIDE}", text)]
     if any(len(pair) != 2 for pair in pairs):
@@ -149,14 +149,14 @@ def attribute(mechanism: str) -> str:
     return mechanism.replace("-", "_")
 
 
-def credential_line(user: str, held: Mapping[ScramMechanism, int] | KafkaError) -> str:
+def credential_line(user: str, credentials: Mapping[ScramMechanism, int] | KafkaError) -> str:
     from kserver.errors import KafkaError
 
-    if isinstance(held, KafkaError):
-        kind = held.code.name.title().replace("_", "")
+    if isinstance(credentials, KafkaError):
+        kind = credentials.code.name.title().replace("_", "")
         text = f"Error retrieving SCRAM credential configs for user-principal '{user}': "
-        return f"{text}{kind}Exception: {held.message}"
-    each = ", ".join(f"{mechanism}=iterations={count}" for mechanism, count in held.items())
+        return f"{text}{kind}Exception: {credentials.message}"
+    each = ", ".join(f"{mechanism}=iterations={count}" for mechanism, count in credentials.items())
     return f"SCRAM credential configs for user-principal '{user}' are {each}"
 
 
@@ -203,14 +203,14 @@ def row(entity: Entity, entry: ConfigEntry) -> dict[str, Any]:
 def quota_line(entity: QuotaEntity, bounds: Mapping[str, float]) -> str:
     from kserver.config.setting import java_double
 
-    named = zip(("user-principal", "client-id", "ip"), entity, strict=True)
+    names = zip(("user-principal", "client-id", "ip"), entity, strict=True)
     who = ", ".join(
         f"{kind} '{_one_line(name)}'" if name else f"the default {kind}"
-        for kind, name in named
+        for kind, name in names
         if name is not None
     )
-    held = ", ".join(f"{key}={java_double(bound)}" for key, bound in sorted(bounds.items()))
-    return f"Quota configs for {who} are {held}"
+    quotas = ", ".join(f"{key}={java_double(bound)}" for key, bound in sorted(bounds.items()))
+    return f"Quota configs for {who} are {quotas}"
 
 
 def _one_line(name: str) -> str:

@@ -173,13 +173,13 @@ class _Translation:
         return False
 
     def _up_to(self, end: str, construct: str) -> str:
-        taken = []
+        letters = []
         while not self._take(end):
             if self._at == len(self._tokens):
                 self._invalid(f"{construct} is not closed by {end}")
-            taken.append(self._tokens[self._at][0])
+            letters.append(self._tokens[self._at][0])
             self._at += 1
-        return "".join(taken)
+        return "".join(letters)
 
     def _alternatives(self) -> str:
         found = []
@@ -498,11 +498,11 @@ class _Translation:
         return ord(letter)
 
     def _next(self, construct: str, count: int = 1) -> str:
-        taken = [letter for letter, _ in self._tokens[self._at : self._at + count]]
-        if len(taken) < count:
+        letters = [letter for letter, _ in self._tokens[self._at : self._at + count]]
+        if len(letters) < count:
             self._invalid(f"it ends within {construct}")
         self._at += count
-        return "".join(taken)
+        return "".join(letters)
 
     def _number(self, digits: str, base: int, construct: str) -> int:
         if not re.fullmatch("[0-9A-Fa-f]{1,8}", digits) or int(digits, base) > HIGHEST:

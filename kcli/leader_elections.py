@@ -76,10 +76,10 @@ def print_refusal(error: Exception) -> None:
 
 
 async def preview(
-    admin: Admin, election: ElectionType, wanted: Iterable[TopicPartition] | None
+    admin: Admin, election: ElectionType, partitions: Iterable[TopicPartition] | None
 ) -> int:
     """Print which leaders would be elected now, and which elections would fail."""
-    steps, refusals = await expected_outcomes(admin, election, wanted)
+    steps, refusals = await expected_outcomes(admin, election, partitions)
     would(*steps.values())
     for partition, error in refusals.items():
         answer(f"{partition}: {exception(error)}: {reason(error)}")
@@ -87,15 +87,15 @@ async def preview(
 
 
 async def expected_outcomes(
-    admin: Admin, election: ElectionType, wanted: Iterable[TopicPartition] | None
+    admin: Admin, election: ElectionType, partitions: Iterable[TopicPartition] | None
 ) -> tuple[dict[TopicPartition, str], dict[TopicPartition, KafkaError]]:
     """Return the outcome of an election for partitions that need one, and the errors of others."""
     live = {node.id for node in (await admin.describe_cluster()).brokers}
-    asked = None if wanted is None else sorted(wanted)
+    selection = None if partitions is None else sorted(partitions)
     topics = (
         [topic.name for topic in await admin.list_topics()]
-        if asked is None
-        else list(dict.fromkeys(partition.topic for partition in asked))
+        if selection is None
+        else list(dict.fromkeys(partition.topic for partition in selection))
     )
     found: dict[TopicPartition, PartitionDescription] = {}
     for name, topic in (await admin.describe_topics(topics)).items():
@@ -105,7 +105,7 @@ async def expected_outcomes(
             found[TopicPartition(name, p.partition)] = p
     steps: dict[TopicPartition, str] = {}
     refusals: dict[TopicPartition, KafkaError] = {}
-    for partition in sorted(found) if asked is None else asked:
+    for partition in sorted(found) if selection is None else selection:
         if partition not in found:
             refusals[partition] = KafkaError(ErrorCode.unknown_topic_or_partition)
             continue

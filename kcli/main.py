@@ -79,7 +79,7 @@ def _ended(words: Sequence[str], run: Callable[[Sequence[str]], int]) -> int:
     except Exception as error:
         # Python 3.11 wraps exceptions of __set_name__, including Ctrl-C while a class is created.
         is_interrupt = isinstance(error.__cause__, KeyboardInterrupt)
-        status = INTERRUPTED if is_interrupt else _end(name, _named(error, words))
+        status = INTERRUPTED if is_interrupt else _end(name, _with_argument_name(error, words))
     try:
         sys.stdout.flush()
     except OSError as error:
@@ -142,7 +142,7 @@ def _run(words: Sequence[str]) -> int:
     return DONE if status is None else int(status)
 
 
-def _named(error: Exception, words: Sequence[str]) -> Exception:
+def _with_argument_name(error: Exception, words: Sequence[str]) -> Exception:
     """Return the error, or if a text could not be encoded, one that names the text."""
     if not isinstance(error, UnicodeEncodeError):
         return error

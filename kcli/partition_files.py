@@ -29,11 +29,13 @@ def read_partitions(path: str, words: PartitionFileWords) -> list[TopicPartition
         raise Refused(f"{words.name} {words.missing}")
     if not isinstance(document["partitions"], list):
         raise Refused(f"{path}: the partitions field is not a list")
-    named = [_entry(path, number, entry) for number, entry in enumerate(document["partitions"])]
-    twice = [str(partition) for partition, times in Counter(named).items() if times > 1]
+    partitions = [
+        _entry(path, number, entry) for number, entry in enumerate(document["partitions"])
+    ]
+    twice = [str(partition) for partition, times in Counter(partitions).items() if times > 1]
     if twice:
         raise Refused(f"{words.name} contains duplicate partitions: {', '.join(twice)}")
-    return named
+    return partitions
 
 
 def _entry(path: str, number: int, entry: Any) -> TopicPartition:

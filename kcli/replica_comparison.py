@@ -43,7 +43,7 @@ class Replica(NamedTuple):
     high_watermark: Offset
 
 
-class _Seen(NamedTuple):
+class _ReplicaBatch(NamedTuple):
     """A batch of the first replica."""
 
     replica: BrokerId
@@ -79,26 +79,26 @@ class ReplicaComparison:
         pending = {id: batches(replica.records) for id, replica in sorted(replicas.items())}
         is_in_all = bool(pending)
         while is_in_all:
-            first: _Seen | None = None
-            for id, left in pending.items():
-                batch = self._next(partition, id, left)
+            first: _ReplicaBatch | None = None
+            for id, iterator in pending.items():
+                batch = self._next(partition, id, iterator)
                 if batch is None or batch.last_offset >= replicas[id].high_watermark:
                     is_in_all = False
                     continue
                 # A stored checksum may be equal although the bytes differ.
-                seen = _Seen(id, batch, crc32c(batch.buffer[CRC_START:]))
+                replica_batch = _ReplicaBatch(id, batch, crc32c(batch.buffer[CRC_START:]))
                 if first is None:
-                    first = seen
-                elif (difference := _difference(partition, first, seen)) is not None:
+                    first = replica_batch
+                elif (difference := _difference(partition, first, replica_batch)) is not None:
                     yield difference
             if is_in_all and first is not None:
                 self.offsets[partition] = first.batch.next_offset
 
     def _next(
-        self, partition: TopicPartition, replica: BrokerId, left: Iterator[RecordBatch]
+        self, partition: TopicPartition, replica: BrokerId, iterator: Iterator[RecordBatch]
     ) -> RecordBatch | None:
         try:
-            return next(left, None)
+            return next(iterator, None)
         except ProtocolError as error:
             raise UnreadableReplica(
                 f"Error in processing replica {replica} in partition {partition} at offset "
@@ -106,7 +106,9 @@ class ReplicaComparison:
             ) from error
 
 
-def _difference(partition: TopicPartition, first: _Seen, other: _Seen) -> str | None:
+def _difference(
+    partition: TopicPartition, first: _ReplicaBatch, other: _ReplicaBatch
+) -> str | None:
     """Return the difference, or None. Raises OffsetsDiffer if the batches cannot be compared."""
     offset = other.batch.last_offset
     if first.batch.last_offset != offset:

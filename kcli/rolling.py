@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kcli.client.cluster import Node
 
 LOOK_AGAIN_S = 0.2
-NAMED = 5
+MAX_NAMES = 5
 """Maximum number of out-of-sync partitions that are named."""
 NOT_NOW = (ClientError, KafkaError, ProtocolError, OSError)
 """Errors of requests to a broker that restarts."""
@@ -43,19 +43,19 @@ class Restarted(NamedTuple):
     """Seconds until every partition was in sync."""
 
 
-async def order(admin: Admin, wanted: Collection[BrokerId]) -> list[Node]:
+async def order(admin: Admin, brokers: Collection[BrokerId]) -> list[Node]:
     """Return these brokers, or all, the controller last, so that it moves only once. Raises Refused
     if one does not exist.
     """
     described = await admin.describe_cluster()
     there = {node.id: node for node in described.brokers}
-    missing = sorted(set(wanted) - there.keys())
+    missing = sorted(set(brokers) - there.keys())
     if missing:
         raise Refused(
             f"broker {missing[0]} does not exist; brokers are {', '.join(map(str, there))}"
         )
-    chosen = [there[broker] for broker in sorted(set(wanted) or there)]
-    return sorted(chosen, key=lambda node: node.id == described.controller_id)
+    nodes = [there[broker] for broker in sorted(set(brokers) or there)]
+    return sorted(nodes, key=lambda node: node.id == described.controller_id)
 
 
 def command_for(template: str, node: Node) -> str:
@@ -154,5 +154,5 @@ async def _in_sync(admin: Admin) -> str:
     ]
     if not lacking:
         return ""
-    more = f" and {len(lacking) - NAMED} more" if len(lacking) > NAMED else ""
-    return f"not in sync: {', '.join(lacking[:NAMED])}{more}"
+    more = f" and {len(lacking) - MAX_NAMES} more" if len(lacking) > MAX_NAMES else ""
+    return f"not in sync: {', '.join(lacking[:MAX_NAMES])}{more}"

@@ -85,7 +85,7 @@ OVERRIDES = RowShape(
 )
 
 
-class Seen(NamedTuple):
+class PartitionView(NamedTuple):
     """A partition, its ongoing reassignment, and which of REPORTS apply to it."""
 
     partition: PartitionDescription
@@ -117,7 +117,7 @@ class View:
         first = self.topic.partitions[0]
         return _replication_factor(first, self._move(first))
 
-    def partitions(self) -> Iterator[Seen]:
+    def partitions(self) -> Iterator[PartitionView]:
         values = {entry.name: entry.value for entry in self.entries}
         least = int(values.get("min.insync.replicas") or 1)
         for partition in self.topic.partitions:
@@ -130,7 +130,7 @@ class View:
                 "unavailable-partitions": partition.leader not in self.live,
             }
             if not self.reports or any(true[name] for name in self.reports):
-                yield Seen(partition, move, true)
+                yield PartitionView(partition, move, true)
 
     def _move(self, partition: PartitionDescription) -> Reassignment | None:
         return self.moves.get(TopicPartition(self.topic.name, partition.partition))
@@ -150,8 +150,8 @@ def lines(view: View, overrides_only: bool = False) -> Iterator[str]:
             f"\tConfigs: {','.join(own)}"
         )
     if not overrides_only:
-        for seen in view.partitions():
-            yield _partition_line(view.topic.name, seen.partition, seen.move)
+        for partition_view in view.partitions():
+            yield _partition_line(view.topic.name, partition_view.partition, partition_view.move)
 
 
 def rows(view: View) -> Iterator[dict[str, Any]]:

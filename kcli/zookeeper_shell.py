@@ -166,8 +166,8 @@ class ZooKeeperShell:
         name = words[0] if words else ""
         if name not in USAGES:
             complain("ZooKeeper -server host:port [-zk-tls-config-file <file>] cmd args")
-            for known, usage in USAGES.items():
-                complain(f"\t{known} {usage}")
+            for command, usage in USAGES.items():
+                complain(f"\t{command} {usage}")
             raise Failed(f"Command not found: Command not found {name}", NOT_FOUND)
         if name in REFUSED:
             raise Failed(f"{name} is not supported by k zookeeper-shell")
@@ -275,14 +275,14 @@ class ZooKeeperShell:
         data = _data(more[0]) if more else None
         acl = _acl(more[1]) if len(more) > 1 else None
         # kazoo's create does not accept null, which Java's client sends here.
-        made = self._zk.create_async(
+        path_created = self._zk.create_async(
             _checked(path),
             data,
             acl,
             ephemeral="e" in arguments.options,
             sequence="s" in arguments.options,
         ).get()
-        complain(f"Created {made}")
+        complain(f"Created {path_created}")
 
     def _delete(self, arguments: Words) -> None:
         self._zk.delete(_checked(arguments.rest[0]), _version(arguments))
@@ -346,25 +346,25 @@ def _unquoted(word: str) -> str:
     return found[2] if found else word
 
 
-def _parsed(words: Iterable[str], known: str) -> Words:
+def _parsed(words: Iterable[str], letters: str) -> Words:
     """Parse options, which may stand anywhere, and several in one word."""
     arguments = Words({}, [])
-    left = iter(words)
-    for word in left:
+    rest = iter(words)
+    for word in rest:
         if not word.startswith("-") or word == "-":
             arguments.rest.append(word)
             continue
         for at, letter in enumerate(word[1:], 1):
-            where = known.find(letter)
+            where = letters.find(letter)
             if where < 0 or letter == ":":
                 raise Failed(
                     "org.apache.commons.cli.UnrecognizedOptionException: "
                     f"Unrecognized option: {word}"
                 )
-            if known[where + 1 : where + 2] != ":":
+            if letters[where + 1 : where + 2] != ":":
                 arguments.options[letter] = ""
                 continue
-            value = word[at + 1 :] or next(left, None)
+            value = word[at + 1 :] or next(rest, None)
             if value is None:
                 raise Failed(
                     "org.apache.commons.cli.MissingArgumentException: "

@@ -67,18 +67,18 @@ def member_number(server: ApacheServer, myid: str | None, path: str) -> int:
     Raises ConfigError, with the remedy, if no server has that number.
     """
     where = f"{server.data_dir}/myid"
-    known = ", ".join(map(str, sorted(server.members)))
+    numbers = ", ".join(map(str, sorted(server.members)))
     if not server.data_dir:
         raise ConfigError(f"{path}: dataDir is missing: the directory of this server's data")
     if myid is None:
         raise ConfigError(
             f"{where} is missing: it holds the number of this server, one of those that {path}"
-            f" names with server.N: {known}"
+            f" names with server.N: {numbers}"
         )
     text = myid.strip()
     if not text.isdecimal() or int(text) not in server.members:
         raise ConfigError(
             f"{where} says {text or 'nothing'}, which {path} does not name with server.N: there"
-            f" {'is' if len(server.members) == 1 else 'are'} {known}"
+            f" {'is' if len(server.members) == 1 else 'are'} {numbers}"
         )
     return int(text)

@@ -196,26 +196,28 @@ class Accumulator:
             if fault := unencodable(topic, [(0, None, value, ()) for value in values]):
                 raise fault from error
             raise
-        taken = 0
-        while taken < len(values):
-            before = ends[taken - 1] if taken else 0
-            size = RECORD_OVERHEAD + ends[taken] - before
+        position = 0
+        while position < len(values):
+            before = ends[position - 1] if position else 0
+            size = RECORD_OVERHEAD + ends[position] - before
             batch = self._batch_for(topic, None, None, size)
             if batch is None:
                 break
             room = self._batch_size - batch.size
 
-            def used(count: int, taken: int = taken, before: int = before) -> int:
-                return ends[taken + count - 1] - before + count * RECORD_OVERHEAD
+            def used(count: int, position: int = position, before: int = before) -> int:
+                return ends[position + count - 1] - before + count * RECORD_OVERHEAD
 
             # As many as fit; the first always does, or gets a batch of its own.
-            count = max(1, bisect.bisect_right(range(1, len(values) - taken + 1), room, key=used))
+            count = max(
+                1, bisect.bisect_right(range(1, len(values) - position + 1), room, key=used)
+            )
             stamp = self.stamp_ms or self._stamp() if timestamp is None else timestamp
-            run = values[taken : taken + count]
+            run = values[position : position + count]
             batch.records.extend(zip(repeat(stamp), repeat(None), run, repeat(())))
             batch.size += used(count)
-            taken += count
-        return taken
+            position += count
+        return position
 
     def offer_encoded(self, partition: TopicPartition, records: EncodedRecords) -> bool:
         """Append an encoded batch behind the queue's other batches; return False as `offer` does.

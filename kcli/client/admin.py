@@ -117,7 +117,7 @@ class Admin:
     def __init__(
         self, config: AdminConfig | Mapping[str, object], *, random: Random | None = None
     ) -> None:
-        config = AdminConfig.taken(config)
+        config = AdminConfig.resolve(config)
         self.cluster = Cluster(config, random=random)
         self.asks_controllers = bool(config.bootstrap_controllers)
         """Whether the addresses are those of controllers, which know no brokers to ask."""
@@ -177,28 +177,28 @@ class Admin:
         """Describe topics, in pages of `page_size` partitions by DescribeTopicPartitions if
         known.
         """
-        wanted = list(dict.fromkeys(arguments.names("names", names)))
+        topic_names = list(dict.fromkeys(arguments.names("names", names)))
 
         async def attempt() -> dict[str, TopicDescription | KafkaError]:
             peer = await self.cluster.peer()
             if ApiKey.DESCRIBE_TOPIC_PARTITIONS in peer.versions:
-                return await topics.describe_in_pages(peer, wanted, page_size)
+                return await topics.describe_in_pages(peer, topic_names, page_size)
             new = versions.request(ApiKey.METADATA, peer.version(ApiKey.METADATA))
-            asked = [new.topics(name=name) for name in wanted]
-            answer = await peer.call(new(topics=asked, allow_auto_topic_creation=False))
-            self.cluster.learn(answer, wanted, peer)
+            topic_requests = [new.topics(name=name) for name in topic_names]
+            answer = await peer.call(new(topics=topic_requests, allow_auto_topic_creation=False))
+            self.cluster.learn(answer, topic_names, peer)
             return {topic.name: topics.description_or_error(topic) for topic in answer.topics}
 
-        if not wanted:
+        if not topic_names:
             return {}
         found = await self._retry("describeTopics", attempt)
         unknown = KafkaError(ErrorCode.unknown_topic_or_partition)
-        return {name: found.get(name, unknown) for name in wanted}
+        return {name: found.get(name, unknown) for name in topic_names}
 
     async def describe_topics_by_id(
         self, ids: Iterable[UUID]
     ) -> dict[UUID, TopicDescription | KafkaError]:
-        wanted = list(dict.fromkeys(arguments.all_of(UUID, "ids", ids)))
+        topic_ids = list(dict.fromkeys(arguments.all_of(UUID, "ids", ids)))
 
         async def attempt() -> dict[UUID | None, TopicDescription | KafkaError]:
             peer = await self.cluster.peer()
@@ -206,15 +206,15 @@ class Admin:
             if version < METADATA_BY_ID:
                 raise KafkaError(ErrorCode.unsupported_version, f"{peer} knows no topic ids")
             new = versions.request(ApiKey.METADATA, version)
-            asked = [new.topics(topic_id=id, name=None) for id in wanted]
-            answer = await peer.call(new(topics=asked, allow_auto_topic_creation=False))
+            topic_requests = [new.topics(topic_id=id, name=None) for id in topic_ids]
+            answer = await peer.call(new(topics=topic_requests, allow_auto_topic_creation=False))
             return {topic.topic_id: topics.description_or_error(topic) for topic in answer.topics}
 
-        if not wanted:
+        if not topic_ids:
             return {}
         found = await self._retry("describeTopics", attempt)
         unknown = KafkaError(ErrorCode.unknown_topic_id)
-        return {id: found.get(id) or unknown for id in wanted}
+        return {id: found.get(id) or unknown for id in topic_ids}
 
     async def create_topics(
         self, topics: Iterable[NewTopic], *, validate_only: bool = False
@@ -256,8 +256,8 @@ class Admin:
             if version < DELETE_BY_ID:
                 raise KafkaError(ErrorCode.unsupported_version, f"{peer} knows no topic ids")
             new = versions.request(ApiKey.DELETE_TOPICS, version)
-            asked = [new.topics(name=None, topic_id=id) for id in ids]
-            answer = await peer.call(new(topics=asked, timeout=self._timeout))
+            topic_requests = [new.topics(name=None, topic_id=id) for id in ids]
+            answer = await peer.call(new(topics=topic_requests, timeout=self._timeout))
             return {topic.topic_id: refusal_of(topic) for topic in answer.responses}
 
         return await self._by_controller("deleteTopics", arguments.all_of(UUID, "ids", ids), ask)
@@ -374,8 +374,8 @@ class Admin:
         async def ask(
             peer: Peer, of: list[ConfigResource]
         ) -> dict[ConfigResource, KafkaError | None]:
-            wanted = {resource: changes[resource] for resource in of}
-            return await configs.alter_incrementally(peer, wanted, validate_only=validate_only)
+            part = {resource: changes[resource] for resource in of}
+            return await configs.alter_incrementally(peer, part, validate_only=validate_only)
 
         return await self._of_each("incrementalAlterConfigs", changes, ask)
 
@@ -390,8 +390,8 @@ class Admin:
         async def ask(
             peer: Peer, of: list[ConfigResource]
         ) -> dict[ConfigResource, KafkaError | None]:
-            wanted = {resource: overrides[resource] for resource in of}
-            return await configs.alter(peer, wanted, validate_only=validate_only)
+            part = {resource: overrides[resource] for resource in of}
+            return await configs.alter(peer, part, validate_only=validate_only)
 
         return await self._of_each("alterConfigs", overrides, ask)
 
@@ -437,10 +437,10 @@ class Admin:
         self, components: Iterable[QuotaComponent] = (), *, strict: bool = False
     ) -> dict[QuotaEntity, dict[str, float]]:
         """Return quotas of entities that match every component; `strict`: and have no other."""
-        wanted = quotas.filter_of(components)
+        filters = quotas.filter_of(components)
 
         async def attempt() -> dict[QuotaEntity, dict[str, float]]:
-            return await quotas.describe(await self.cluster.peer(), wanted, strict=strict)
+            return await quotas.describe(await self.cluster.peer(), filters, strict=strict)
 
         return await self._retry("describeClientQuotas", attempt)
 
@@ -455,8 +455,8 @@ class Admin:
         async def ask(
             peer: Peer, entities: list[QuotaEntity]
         ) -> dict[QuotaEntity, KafkaError | None]:
-            wanted = {entity: changes[entity] for entity in entities}
-            return await quotas.alter(peer, wanted, validate_only=validate_only)
+            part = {entity: changes[entity] for entity in entities}
+            return await quotas.alter(peer, part, validate_only=validate_only)
 
         return await self._by_controller("alterClientQuotas", quotas.checked(changes), ask)
 
@@ -507,8 +507,8 @@ class Admin:
                 )
             version = peer.version(ApiKey.DESCRIBE_CLUSTER)
             new = versions.request(ApiKey.DESCRIBE_CLUSTER, version)
-            asked = new(endpoint_type=1 + controllers, include_fenced_brokers=include_fenced)
-            answer = await peer.call(asked)
+            request = new(endpoint_type=1 + controllers, include_fenced_brokers=include_fenced)
+            answer = await peer.call(request)
             if answer.error_code != ErrorCode.none:
                 raise KafkaError(answer.error_code, answer.error_message or "")
             return ClusterDescription(
@@ -557,9 +557,9 @@ class Admin:
         self, keys: Iterable[str], kind: CoordinatorType = CoordinatorType.GROUP
     ) -> dict[str, Node | KafkaError]:
         """Return the present coordinator of each group or transactional id, or a KafkaError."""
-        wanted = list(dict.fromkeys(arguments.names("keys", keys)))
+        key_list = list(dict.fromkeys(arguments.names("keys", keys)))
         return await self._retry(
-            "findCoordinator", lambda: coordinators.find(self.cluster, wanted, kind)
+            "findCoordinator", lambda: coordinators.find(self.cluster, key_list, kind)
         )
 
     async def api_versions(self, node: Node | BrokerId) -> dict[int, tuple[int, int]]:

@@ -20,7 +20,7 @@ from itertools import cycle
 from typing import Any, Protocol, TypeAlias
 
 from kcli.client.group_protocol import Subscription
-from kcli.client.named import named
+from kcli.client.named import instance_of
 from kcli.client.sticky import CooperativeSticky, Sticky
 from kserver.errors import ConfigError
 from kserver.model import TopicPartition
@@ -83,8 +83,8 @@ class RoundRobin(_Simple):
     def assign(self, counts: Counts, members: Members) -> Plan:
         plan: Plan = {member: [] for member in members}
         turns = cycle(in_order(members))
-        wanted = {topic for member in members.values() for topic in member.topics}
-        for topic in sorted(wanted & counts.keys()):
+        topics = {topic for member in members.values() for topic in member.topics}
+        for topic in sorted(topics & counts.keys()):
             for number in range(counts[topic]):
                 reader = next(m for m in turns if topic in members[m].topics)
                 plan[reader].append(TopicPartition(topic, number))
@@ -132,11 +132,13 @@ def assignors_of(names: Iterable[str | Any]) -> list[Assignor]:
     """
     found: list[Assignor] = []
     for strategy in names:
-        assignor = named(STRATEGY, strategy, ASSIGNORS) if isinstance(strategy, str) else strategy
+        assignor = (
+            instance_of(STRATEGY, strategy, ASSIGNORS) if isinstance(strategy, str) else strategy
+        )
         found.append(assignor if hasattr(assignor, "assign") else Own(assignor))
-    taken = [assignor.name for assignor in found]
-    for name in taken:
-        if taken.count(name) > 1:
+    names_of_all = [assignor.name for assignor in found]
+    for name in names_of_all:
+        if names_of_all.count(name) > 1:
             raise ConfigError(f"Invalid value for configuration {STRATEGY}: {name} is named twice")
     if not found:
         raise ConfigError(

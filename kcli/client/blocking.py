@@ -52,19 +52,19 @@ _callbacks: ContextVar[queue.SimpleQueue[Callback | None]] = ContextVar("callbac
 
 
 class Blocking(Generic[C]):
-    """`make(*values, **named)` creates the client, in the loop's thread, when the `with` begins."""
+    """`make(*values, **keywords)` creates the client, in the loop's thread, when `with` begins."""
 
-    def __init__(self, make: Callable[..., C], *values: Any, **named: Any) -> None:
+    def __init__(self, make: Callable[..., C], *values: Any, **keywords: Any) -> None:
         self._make = make
         self._values = values
-        self._named = named
+        self._keywords = keywords
         self._client: C | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="k-client", daemon=True)
 
     def __enter__(self) -> Self:
         async def enter() -> None:
-            self._client = self._make(*self._values, **self._named)
+            self._client = self._make(*self._values, **self._keywords)
             await self._client.__aenter__()
 
         self._thread.start()
@@ -99,9 +99,9 @@ class Blocking(Generic[C]):
         if not callable(attribute):
             return attribute
 
-        def call(*values: Any, **named: Any) -> Any:
+        def call(*values: Any, **keywords: Any) -> Any:
             arguments = [_wrap_listener(value) for value in values]
-            keyword_arguments = {key: _wrap_listener(value) for key, value in named.items()}
+            keyword_arguments = {key: _wrap_listener(value) for key, value in keywords.items()}
 
             async def in_loop() -> Any:
                 result = attribute(*arguments, **keyword_arguments)

@@ -35,7 +35,7 @@ from kserver.wire.api_key import ApiKey
 from kserver.wire.batch import EncodedRecords, batch_in_two
 from kserver.wire.compression import Compression
 
-Asked: TypeAlias = dict[tuple[str | UUID, int], ProducerBatch]
+BatchesByPartition: TypeAlias = dict[tuple[str | UUID, int], ProducerBatch]
 
 # Seconds between checks of whether a throttling broker has disconnected, which ends its throttle.
 LOOK_AGAIN = 1.0
@@ -231,7 +231,7 @@ class BrokerSender:
             for batch in batches:
                 self._events.fail_batch(batch, error)
             return
-        asked: Asked = {}
+        batches_by_partition: BatchesByPartition = {}
         parts = []
         for batch in batches:
             name, partition = batch.queue.partition
@@ -242,9 +242,9 @@ class BrokerSender:
             except (TypeError, ValueError, AttributeError, struct.error) as error:
                 self._events.fail_batch(batch, _error_for(batch, error))
                 continue
-            asked[topic, partition] = batch
+            batches_by_partition[topic, partition] = batch
         if parts:
-            self._ask(peer, version, parts, asked)
+            self._ask(peer, version, parts, batches_by_partition)
 
     def _version(self, peer: Peer, batches: list[ProducerBatch]) -> int:
         """Return the newest version of Produce that both ends know. By name (before topic ids) if a
@@ -260,11 +260,15 @@ class BrokerSender:
         return version
 
     def _topic_id(self, name: str) -> UUID | None:
-        known = self._cluster.topics.get(name)
-        return None if known is None else known.id
+        topic = self._cluster.topics.get(name)
+        return None if topic is None else topic.id
 
     def _ask(
-        self, peer: Peer, version: int, parts: list[PartitionProduceData], asked: Asked
+        self,
+        peer: Peer,
+        version: int,
+        parts: list[PartitionProduceData],
+        batches_by_partition: BatchesByPartition,
     ) -> None:
         timeout_ms = self._config.request_timeout_ms
         body = request_body(
@@ -278,39 +282,44 @@ class BrokerSender:
             if self._acks == 0:
                 # Without a response, a batch counts as delivered once the socket took it.
                 peer.post(ApiKey.PRODUCE, version, body)
-                for batch in asked.values():
+                for batch in batches_by_partition.values():
                     self._events.settle(batch, _UNACKED)
                 return
             answer = peer.send(ApiKey.PRODUCE, version, body)
         except (OSError, ProtocolError) as error:
-            self._lost(asked, error)
+            self._lost(batches_by_partition, error)
             return
         self._in_flight += 1
-        answer.add_done_callback(functools.partial(self._on_answer, asked, version))
+        answer.add_done_callback(functools.partial(self._on_answer, batches_by_partition, version))
 
     # Answers
 
-    def _on_answer(self, asked: Asked, version: int, answer: asyncio.Future[memoryview]) -> None:
+    def _on_answer(
+        self,
+        batches_by_partition: BatchesByPartition,
+        version: int,
+        answer: asyncio.Future[memoryview],
+    ) -> None:
         self._in_flight -= 1
         if answer.cancelled():
             return
         try:
             produced, throttle_ms = read_answer(version, answer.result())
         except (OSError, ProtocolError) as error:
-            self._lost(asked, error)
+            self._lost(batches_by_partition, error)
             self.schedule()
             return
         if throttle_ms:
             self._not_before = self._loop.time() + throttle_ms / 1000
-        for at, batch in asked.items():
+        for at, batch in batches_by_partition.items():
             self._events.settle(batch, produced.get(at, _MISSING))
         self.pump()
 
-    def _lost(self, asked: Asked, error: Exception) -> None:
+    def _lost(self, batches_by_partition: BatchesByPartition, error: Exception) -> None:
         """Settle batches whose connection ended before their response: their outcome is unknown."""
         _logger.debug("broker %d: %s", self._node, error)
         lost = Produced(ErrorCode.network_exception, str(error), -1, -1, ())
-        for batch in asked.values():
+        for batch in batches_by_partition.values():
             self._events.settle(batch, lost)
 
 

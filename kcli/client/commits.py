@@ -49,8 +49,8 @@ class Committer(Protocol):
         not.
         """
 
-    def action_after(self, code: ErrorCode, asked: GroupMetadata) -> MemberAction:
-        """Return the action after an error for `asked`. Raises KafkaError if it is fatal."""
+    def action_after(self, code: ErrorCode, metadata: GroupMetadata) -> MemberAction:
+        """Return the action after an error for `metadata`. Raises KafkaError if it is fatal."""
 
 
 class NoMember:
@@ -65,7 +65,7 @@ class NoMember:
     def committing_as(self) -> GroupMetadata:
         return GroupMetadata(self._group_id)
 
-    def action_after(self, code: ErrorCode, asked: GroupMetadata) -> MemberAction:
+    def action_after(self, code: ErrorCode, metadata: GroupMetadata) -> MemberAction:
         return ClassicMemberCore().answered(ApiKey.OFFSET_COMMIT, code, Generation())
 
 
@@ -96,7 +96,7 @@ class Commits:
         """
         if not offsets:
             return
-        asked = self.committer.committing_as()
+        identity = self.committer.committing_as()
 
         def build(new: Any, version: int) -> Any:
             topics: dict[str, list[Any]] = defaultdict(list)
@@ -112,12 +112,12 @@ class Commits:
                     )
                 )
             return new(
-                group_id=asked.group_id,
+                group_id=identity.group_id,
                 # The field's name before KIP-848, and since.
-                generation_id=asked.generation_id,
-                generation_id_or_member_epoch=asked.generation_id,
-                member_id=asked.member_id,
-                group_instance_id=asked.group_instance_id,
+                generation_id=identity.generation_id,
+                generation_id_or_member_epoch=identity.generation_id,
+                member_id=identity.member_id,
+                group_instance_id=identity.group_instance_id,
                 topics=[new.topics(name=name, partitions=of) for name, of in topics.items()],
             )
 
@@ -126,13 +126,13 @@ class Commits:
             for p in topic.partitions:
                 if p.error_code != ErrorCode.none:
                     self._refused(
-                        p.error_code, TopicPartition(topic.name, p.partition_index), asked
+                        p.error_code, TopicPartition(topic.name, p.partition_index), identity
                     )
 
-    def _refused(self, code: ErrorCode, partition: TopicPartition, asked: GroupMetadata) -> None:
+    def _refused(self, code: ErrorCode, partition: TopicPartition, identity: GroupMetadata) -> None:
         what = f"committing an offset of {partition}"
         try:
-            means = self.committer.action_after(code, asked)
+            means = self.committer.action_after(code, identity)
         except KafkaError as error:
             raise KafkaError(code, what) from error
         match means:
@@ -158,7 +158,7 @@ class Commits:
         """
         if not partitions:
             return {}
-        asked = self.committer.looking_up_as()
+        identity = self.committer.looking_up_as()
 
         def build(new: Any, version: int) -> Any:
             many = version >= MANY_GROUPS
@@ -166,20 +166,20 @@ class Commits:
             topics: dict[str, list[int]] = defaultdict(list)
             for topic, partition in partitions:
                 topics[topic].append(partition)
-            wanted = [kind(name=name, partition_indexes=of) for name, of in topics.items()]
+            topic_requests = [kind(name=name, partition_indexes=of) for name, of in topics.items()]
             if not many:
-                return new(group_id=asked.group_id, topics=wanted, require_stable=True)
+                return new(group_id=identity.group_id, topics=topic_requests, require_stable=True)
             group = new.groups(
-                group_id=asked.group_id,
-                member_id=asked.member_id or None,
-                member_epoch=asked.generation_id,
-                topics=wanted,
+                group_id=identity.group_id,
+                member_id=identity.member_id or None,
+                member_epoch=identity.generation_id,
+                topics=topic_requests,
             )
             return new(groups=[group], require_stable=True)
 
         answer = await self._coordinator.call(ApiKey.OFFSET_FETCH, build, at_most=BY_NAME)
         group = answer.groups[0] if hasattr(answer, "groups") else answer
-        self._check(getattr(group, "error_code", ErrorCode.none), f"group {asked.group_id}")
+        self._check(getattr(group, "error_code", ErrorCode.none), f"group {identity.group_id}")
         found: dict[TopicPartition, CommittedOffset | None] = dict.fromkeys(partitions)
         for topic in group.topics:
             for p in topic.partitions:

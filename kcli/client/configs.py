@@ -148,16 +148,16 @@ async def list_resources(peer: Peer, types: Sequence[ResourceType]) -> list[Conf
     if version < ALL_RESOURCES:
         found = answer.config_resources
         return [(ResourceType.CLIENT_METRICS, resource.resource_name) for resource in found]
-    known = list(ResourceType)
+    resource_types = list(ResourceType)
     return [
         (ResourceType(resource.resource_type), resource.resource_name)
         for resource in answer.config_resources
-        if resource.resource_type in known
+        if resource.resource_type in resource_types
     ]
 
 
 def _altered(
-    answer: Any, asked: Iterable[ConfigResource]
+    answer: Any, resources: Iterable[ConfigResource]
 ) -> dict[ConfigResource, KafkaError | None]:
     """Return the outcome by resource. Raises NOT_CONTROLLER, which is transient, so that the whole
     request is retried; changes that were made are not affected by that.
@@ -166,7 +166,7 @@ def _altered(
     for refusal in results.values():
         if refusal is not None and refusal.code == ErrorCode.not_controller:
             raise refusal
-    return {resource: results.get(resource, left_out()) for resource in asked}
+    return {resource: results.get(resource, left_out()) for resource in resources}
 
 
 def entry_of(entry: Any) -> ConfigEntry:

@@ -38,7 +38,7 @@ from kcli.client.group_descriptions import CommittedOffset
 from kcli.client.group_metadata import GroupMetadata
 from kcli.client.interceptors import ConsumerInterceptor, consumed
 from kcli.client.listener import RebalanceListener
-from kcli.client.named import named
+from kcli.client.named import instance_of
 from kcli.client.offsets import ListedOffset
 from kcli.client.serialization import DESERIALIZERS, Deserializer, as_it_is
 from kcli.client.subscription import Assigned, SubscriptionState
@@ -94,13 +94,13 @@ class Consumer:
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         random: Random | None = None,
     ) -> None:
-        config = ConsumerConfig.taken(config)
+        config = ConsumerConfig.resolve(config)
         self._random = random or Random()
         self.cluster = Cluster(config, random=self._random, max_answer_bytes=_max_bytes(config))
         self._config = config
 
         def deserializer(key: str, name: str | None) -> Deserializer:
-            return as_it_is if name is None else named(key, name, DESERIALIZERS)
+            return as_it_is if name is None else instance_of(key, name, DESERIALIZERS)
 
         self._read_key = key_deserializer or deserializer(
             "key.deserializer", config.key_deserializer
@@ -109,7 +109,7 @@ class Consumer:
             "value.deserializer", config.value_deserializer
         )
         self._interceptors = [
-            *(named("interceptor.classes", name, {}) for name in config.interceptor_classes),
+            *(instance_of("interceptor.classes", name, {}) for name in config.interceptor_classes),
             *interceptors,
         ]
         self._assignors = self._strategies(assignors)

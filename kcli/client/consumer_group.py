@@ -115,7 +115,7 @@ class ConsumerMembership:
             raise CommitFailed(LEFT_BEHIND)
         return self.metadata()
 
-    def action_after(self, code: ErrorCode, asked: GroupMetadata) -> MemberAction:
+    def action_after(self, code: ErrorCode, metadata: GroupMetadata) -> MemberAction:
         means = COMMIT_MEANINGS.get(code, MemberAction.FATAL)
         if means is MemberAction.FATAL:
             raise KafkaError(code)

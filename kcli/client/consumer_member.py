@@ -156,8 +156,8 @@ class ConsumerMember:
             "regex": self.described.regex,
             "owned": self.owned,
         }
-        known = {"regex": NO_REGEX} | self._sent_fields
-        return {name: value for name, value in said.items() if known.get(name) != value}
+        sent_fields = {"regex": NO_REGEX} | self._sent_fields
+        return {name: value for name, value in said.items() if sent_fields.get(name) != value}
 
     def leave(self) -> dict[str, Any]:
         """Return the fields of the last heartbeat."""

@@ -53,7 +53,7 @@ class ConsumerMetadata:
         self._refused: dict[str, KafkaError] = {}
         self._look = asyncio.Event()
         self._is_known = False
-        self._seen: dict[str, TopicMetadata] | None = None
+        self._matched_topics: dict[str, TopicMetadata] | None = None
         self._matches: tuple[str, ...] = ()
 
     def subscribe(
@@ -62,7 +62,7 @@ class ConsumerMetadata:
         self.regex = pattern.regex if isinstance(pattern, SubscriptionPattern) else ""
         self._names = tuple(sorted(set(names)))
         self._pattern = pattern if isinstance(pattern, re.Pattern) else None
-        self._seen = None
+        self._matched_topics = None
         self._others = frozenset()
         self._refused = {}
         self._is_known = self._pattern is None
@@ -83,8 +83,8 @@ class ConsumerMetadata:
                     raise self._refused[name]
             return self._names
         topics = self._cluster.topics
-        if topics is not self._seen:
-            self._seen = topics
+        if topics is not self._matched_topics:
+            self._matched_topics = topics
             hide_internal = self._config.exclude_internal_topics
             found = (
                 name

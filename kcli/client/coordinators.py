@@ -76,8 +76,8 @@ async def of_coordinators(
         for key in pending:
             if key in nodes:
                 by_node[nodes[key]].append(key)
-        asked = (ask_one(node, of) for node, of in by_node.items())
-        failures = await asyncio.gather(*asked, return_exceptions=True)
+        requests = (ask_one(node, of) for node, of in by_node.items())
+        failures = await asyncio.gather(*requests, return_exceptions=True)
         if errors := [error for error in (*failures, *refused.values()) if error is not None]:
             raise errors[0]
 

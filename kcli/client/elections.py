@@ -33,7 +33,7 @@ async def elect(
     Raises KafkaError if the whole request is refused: CLUSTER_AUTHORIZATION_FAILED, or
     UNSUPPORTED_VERSION for an unclean election by a broker that is too old.
     """
-    wanted = None if partitions is None else list(dict.fromkeys(partitions))
+    selection = None if partitions is None else list(dict.fromkeys(partitions))
     done: dict[TopicPartition, KafkaError | None] = {}
 
     async def attempt() -> None:
@@ -43,10 +43,10 @@ async def elect(
             raise KafkaError(ErrorCode.unsupported_version, f"{peer} elects preferred leaders only")
         new = versions.request(ApiKey.ELECT_LEADERS, version)
         by_topic: dict[str, list[int]] = defaultdict(list)
-        for topic, number in wanted or ():
+        for topic, number in selection or ():
             if (topic, number) not in done:
                 by_topic[topic].append(number)
-        asked = [
+        topic_partitions = [
             new.topic_partitions(topic=topic, partitions=tuple(numbers))
             for topic, numbers in by_topic.items()
         ]
@@ -55,7 +55,7 @@ async def elect(
         answer = await peer.call(
             new(
                 election_type=election,
-                topic_partitions=None if wanted is None else asked,
+                topic_partitions=None if selection is None else topic_partitions,
                 timeout=datetime.timedelta(milliseconds=int(left_s * 1000)),
             )
         )
@@ -74,8 +74,8 @@ async def elect(
         if again is not None:
             raise was_refused(cluster, again)
 
-    if wanted != []:
+    if selection != []:
         await cluster.retry("electLeaders", deadline, attempt)
-    if wanted is None:
+    if selection is None:
         return done
-    return {partition: done.get(partition, left_out()) for partition in wanted}
+    return {partition: done.get(partition, left_out()) for partition in selection}

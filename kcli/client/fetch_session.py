@@ -45,7 +45,7 @@ class FetchSessionHandler:
     def __init__(self) -> None:
         self._id = NO_SESSION
         self._epoch = INITIAL_EPOCH
-        self._known: dict[TopicPartition, FetchPosition] = {}
+        self._session_partitions: dict[TopicPartition, FetchPosition] = {}
         self._building: dict[TopicPartition, FetchPosition] = {}
 
     @property
@@ -53,22 +53,22 @@ class FetchSessionHandler:
         """All partitions of the last request, whether named in it or known to the broker."""
         return self._building
 
-    def build(self, wanted: Mapping[TopicPartition, FetchPosition]) -> SessionRequest:
-        self._building = dict(wanted)
+    def build(self, positions: Mapping[TopicPartition, FetchPosition]) -> SessionRequest:
+        self._building = dict(positions)
         if self._epoch == INITIAL_EPOCH:
             return SessionRequest(self._id, INITIAL_EPOCH, self._building, {})
-        known = self._known
-        changed = {p: w for p, w in wanted.items() if known.get(p) != w}
+        before = self._session_partitions
+        changed = {p: w for p, w in positions.items() if before.get(p) != w}
         forgotten = {
             p: w.topic_id
-            for p, w in known.items()
+            for p, w in before.items()
             # A topic that was created again is another topic: forget the old id.
-            if p not in wanted or wanted[p].topic_id != w.topic_id
+            if p not in positions or positions[p].topic_id != w.topic_id
         }
         return SessionRequest(self._id, self._epoch, changed, forgotten)
 
     def answered(self, session_id: int) -> None:
-        self._known = self._building
+        self._session_partitions = self._building
         self._id = session_id
         if session_id == NO_SESSION:
             self._epoch = INITIAL_EPOCH
@@ -80,6 +80,6 @@ class FetchSessionHandler:
         replaces it.
         """
         self._epoch = INITIAL_EPOCH
-        self._known = {}
+        self._session_partitions = {}
         if forget:
             self._id = NO_SESSION

@@ -150,14 +150,14 @@ class Groups:
         """
         if not isinstance(groups, Mapping):
             groups = dict.fromkeys(arguments.names("groups", groups))
-        wanted = groups
+        by_group = groups
 
         async def ask(
             peer: Peer, coordinator: Node, names: list[str]
         ) -> dict[str, dict[TopicPartition, CommittedOffset | KafkaError] | KafkaError]:
-            return await _fetched(peer, {name: wanted[name] for name in names}, require_stable)
+            return await _fetched(peer, {name: by_group[name] for name in names}, require_stable)
 
-        return await self._of_groups("listConsumerGroupOffsets", wanted, ask)
+        return await self._of_groups("listConsumerGroupOffsets", by_group, ask)
 
     async def commit(
         self, group: str, offsets: Mapping[TopicPartition, Offset | CommittedOffset]
@@ -183,8 +183,10 @@ class Groups:
                         committed_metadata=committed.metadata,
                     )
                 )
-            asked = [new.topics(name=name, partitions=of) for name, of in topics.items()]
-            return {group: _of_partitions(await peer.call(new(group_id=group, topics=asked)))}
+            topic_requests = [new.topics(name=name, partitions=of) for name, of in topics.items()]
+            return {
+                group: _of_partitions(await peer.call(new(group_id=group, topics=topic_requests)))
+            }
 
         if not offsets:
             return {}
@@ -216,14 +218,14 @@ class Groups:
             peer: Peer, coordinator: Node, names: list[str]
         ) -> dict[str, dict[TopicPartition, KafkaError | None] | KafkaError]:
             new = versions.request(ApiKey.OFFSET_DELETE, peer.version(ApiKey.OFFSET_DELETE))
-            asked = [
+            topic_requests = [
                 new.topics(
                     name=topic,
                     partitions=[new.topics.partitions(partition_index=number) for number in of],
                 )
                 for topic, of in _by_topic(partitions).items()
             ]
-            answer = await peer.call(new(group_id=group, topics=asked))
+            answer = await peer.call(new(group_id=group, topics=topic_requests))
             return {group: refusal_of(answer) or _of_partitions(answer)}
 
         arguments.partitions(partitions)
@@ -249,7 +251,7 @@ class Groups:
                 else MemberToRemove(member.id)
                 for member in description.members
             ]
-        wanted = tuple(dict.fromkeys(members))
+        unique_members = tuple(dict.fromkeys(members))
 
         async def ask(
             peer: Peer, coordinator: Node, names: list[str]
@@ -257,14 +259,14 @@ class Groups:
             version = peer.version(ApiKey.LEAVE_GROUP)
             new = versions.request(ApiKey.LEAVE_GROUP, version)
             if version < MANY_MEMBERS:
-                return {group: await _removed_singly(peer, new, group, wanted)}
-            asked = [
+                return {group: await _removed_singly(peer, new, group, unique_members)}
+            member_requests = [
                 new.members(
                     member_id=member.id, group_instance_id=member.instance_id, reason=_REASON
                 )
-                for member in wanted
+                for member in unique_members
             ]
-            answer = await peer.call(new(group_id=group, members=asked))
+            answer = await peer.call(new(group_id=group, members=member_requests))
             if (refusal := refusal_of(answer)) is not None:
                 return {group: refusal}
             by_member = {
@@ -273,12 +275,12 @@ class Groups:
             return {
                 group: {
                     member: refusal_of(by_member[key]) if key in by_member else left_out()
-                    for member in wanted
+                    for member in unique_members
                     for key in [member.instance_id or member.id]
                 }
             }
 
-        if not wanted:
+        if not unique_members:
             return {}
         removed = (await self._of_groups("leaveGroup", [group], ask))[group]
         if isinstance(removed, KafkaError):
@@ -339,12 +341,12 @@ async def offsets_at(
 
 
 async def _fetched(
-    peer: Peer, wanted: Mapping[str, Partitions | None], require_stable: bool
+    peer: Peer, by_group: Mapping[str, Partitions | None], require_stable: bool
 ) -> dict[str, dict[TopicPartition, CommittedOffset | KafkaError] | KafkaError]:
     """Fetch each group's committed offsets from its coordinator."""
     version = peer.version(ApiKey.OFFSET_FETCH, BY_NAME)
     new = versions.request(ApiKey.OFFSET_FETCH, version)
-    if version < ALL_PARTITIONS and None in wanted.values():
+    if version < ALL_PARTITIONS and None in by_group.values():
         raise KafkaError(
             ErrorCode.unsupported_version,
             f"{peer} fetches committed offsets of named partitions only",
@@ -355,18 +357,18 @@ async def _fetched(
                 await peer.call(
                     new(
                         group_id=name,
-                        topics=_partition_indexes(new.topics, wanted[name]),
+                        topics=_partition_indexes(new.topics, by_group[name]),
                         require_stable=require_stable,
                     )
                 )
             )
-            for name in wanted
+            for name in by_group
         }
-    asked = [
-        new.groups(group_id=name, topics=_partition_indexes(new.groups.topics, wanted[name]))
-        for name in wanted
+    group_requests = [
+        new.groups(group_id=name, topics=_partition_indexes(new.groups.topics, by_group[name]))
+        for name in by_group
     ]
-    answer = await peer.call(new(groups=asked, require_stable=require_stable))
+    answer = await peer.call(new(groups=group_requests, require_stable=require_stable))
     return {group.group_id: _committed(group) for group in answer.groups}
 
 

@@ -35,7 +35,7 @@ class TransactionSuccessor:
 
     def __init__(self, client: Mapping[str, str]) -> None:
         self._client = client
-        self._cluster = Cluster(ProducerConfig.taken(client))
+        self._cluster = Cluster(ProducerConfig.resolve(client))
 
     async def __aenter__(self) -> Self:
         return self

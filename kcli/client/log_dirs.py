@@ -30,9 +30,9 @@ async def describe(
         except KafkaError as error:
             return error
 
-    wanted = list(dict.fromkeys(arguments.all_of(int, "brokers", brokers)))
-    answers = await asyncio.gather(*map(ask_again, wanted))
-    return dict(zip(wanted, answers, strict=True))
+    ids = list(dict.fromkeys(arguments.all_of(int, "brokers", brokers)))
+    answers = await asyncio.gather(*map(ask_again, ids))
+    return dict(zip(ids, answers, strict=True))
 
 
 async def describe_at(cluster: Cluster, broker: BrokerId) -> list[LogDirDescription]:
@@ -59,8 +59,8 @@ async def describe_at(cluster: Cluster, broker: BrokerId) -> list[LogDirDescript
                 for topic in found.topics
                 for p in topic.partitions
             ],
-            _known(getattr(found, "total_bytes", -1)),
-            _known(getattr(found, "usable_bytes", -1)),
+            _size_or_none(getattr(found, "total_bytes", -1)),
+            _size_or_none(getattr(found, "usable_bytes", -1)),
             getattr(found, "is_cordoned", False),
         )
         for found in answer.results
@@ -111,5 +111,5 @@ async def alter(
     return {partition: results.get(partition, left_out()) for partition in paths}
 
 
-def _known(size: int) -> int | None:
+def _size_or_none(size: int) -> int | None:
     return None if size < 0 else size

@@ -139,11 +139,11 @@ class ClassicMemberCore:
         """Note that JoinGroup is sent."""
         self._turn(ClassicMemberState.PREPARING)
 
-    def answered(self, api_key: int, code: ErrorCode, asked: Generation) -> MemberAction:
-        """Return the action after a response to a request sent as `asked`; raises KafkaError if it
-        is fatal.
+    def answered(self, api_key: int, code: ErrorCode, identity: Generation) -> MemberAction:
+        """Return the action after a response to a request sent as `identity`; raises KafkaError if
+        it is fatal.
         """
-        if code in _OF_IDENTITY and asked != self.identity:
+        if code in _OF_IDENTITY and identity != self.identity:
             return MemberAction.PAST
         means = MEANINGS[api_key].get(code, MemberAction.FATAL)
         match means:

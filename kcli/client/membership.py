@@ -164,8 +164,8 @@ class Membership:
                 raise CommitFailed(LEFT_BEHIND)
         raise RebalanceInProgress(REBALANCING)
 
-    def action_after(self, code: ErrorCode, asked: GroupMetadata) -> MemberAction:
-        identity = Generation(asked.generation_id, asked.member_id)
+    def action_after(self, code: ErrorCode, metadata: GroupMetadata) -> MemberAction:
+        identity = Generation(metadata.generation_id, metadata.member_id)
         means = self._member.answered(ApiKey.OFFSET_COMMIT, code, identity)
         if means in (MemberAction.REJOIN, MemberAction.UNKNOWN, MemberAction.STALE):
             self._wake()
@@ -294,7 +294,7 @@ class Membership:
         self, topics: tuple[str, ...], owned: tuple[TopicPartition, ...]
     ) -> tuple[MemberAction, JoinedGroup | None]:
         member, config = self._member, self._config
-        asked = member.identity
+        identity = member.identity
         reason = (member.rejoin or "")[:255]
 
         def build(new: Any, version: int) -> Any:
@@ -306,7 +306,7 @@ class Membership:
                 group_id=self._coordinator.group_id,
                 session_timeout=_ms(config.session_timeout_ms),
                 rebalance_timeout=_ms(config.max_poll_interval_ms),
-                member_id=asked.member_id,
+                member_id=identity.member_id,
                 group_instance_id=member.instance_id,
                 protocol_type=PROTOCOL_TYPE,
                 protocols=protocols,
@@ -314,7 +314,7 @@ class Membership:
             )
 
         answer = await self._coordinator.call(ApiKey.JOIN_GROUP, build, line=Line.REBALANCE)
-        means = member.answered(ApiKey.JOIN_GROUP, answer.error_code, asked)
+        means = member.answered(ApiKey.JOIN_GROUP, answer.error_code, identity)
         if means is MemberAction.NEW_ID:
             member.given_id(answer.member_id)
         if means is not MemberAction.DONE:
@@ -350,16 +350,16 @@ class Membership:
         self, answer: Any, assignor: Assignor
     ) -> tuple[MemberAction, JoinedGroup | None]:
         member = self._member
-        asked = member.identity
+        identity = member.identity
         plan: list[tuple[str, bytes]] = []
-        if answer.leader == asked.member_id:
+        if answer.leader == identity.member_id:
             plan = await self._share_out(answer, assignor)
 
         def build(new: Any, version: int) -> Any:
             return new(
                 group_id=self._coordinator.group_id,
-                generation_id=asked.generation,
-                member_id=asked.member_id,
+                generation_id=identity.generation,
+                member_id=identity.member_id,
                 group_instance_id=member.instance_id,
                 protocol_type=PROTOCOL_TYPE,
                 protocol_name=answer.protocol_name,
@@ -367,13 +367,13 @@ class Membership:
             )
 
         synced = await self._coordinator.call(ApiKey.SYNC_GROUP, build, line=Line.REBALANCE)
-        means = member.answered(ApiKey.SYNC_GROUP, synced.error_code, asked)
+        means = member.answered(ApiKey.SYNC_GROUP, synced.error_code, identity)
         if means is not MemberAction.DONE:
             return means, None
-        if member.identity != asked or member.state is not ClassicMemberState.COMPLETING:
+        if member.identity != identity or member.state is not ClassicMemberState.COMPLETING:
             return MemberAction.PAST, None
         member.synced()
-        return means, JoinedGroup(asked, assignor, synced.assignment)
+        return means, JoinedGroup(identity, assignor, synced.assignment)
 
     async def _share_out(self, answer: Any, assignor: Assignor) -> list[tuple[str, bytes]]:
         """Assign the partitions, as the leader of the group."""
@@ -439,19 +439,19 @@ class Membership:
 
     async def _beat(self) -> None:
         member = self._member
-        asked = member.identity
+        identity = member.identity
 
         def build(new: Any, version: int) -> Any:
             return new(
                 group_id=self._coordinator.group_id,
-                generation_id=asked.generation,
-                member_id=asked.member_id,
+                generation_id=identity.generation,
+                member_id=identity.member_id,
                 group_instance_id=member.instance_id,
             )
 
         answer = await self._coordinator.call(ApiKey.HEARTBEAT, build)
         self._last_response_at = self._loop.time()
-        match member.answered(ApiKey.HEARTBEAT, answer.error_code, asked):
+        match member.answered(ApiKey.HEARTBEAT, answer.error_code, identity):
             case MemberAction.MOVED:
                 self._coordinator.lost(answer.error_code.name)
                 raise KafkaError(ErrorCode.coordinator_not_available)

@@ -14,17 +14,17 @@ from typing import Any
 from kserver.errors import ConfigError
 
 
-def named(key: str, name: str, known: Mapping[str, Any]) -> Any:
-    """Return the entry of `known` for the class, with its package or without; else the object at
+def instance_of(key: str, name: str, classes: Mapping[str, Any]) -> Any:
+    """Return the entry of `classes` for the class, with its package or without; else the object at
     package.module.name. A class is instantiated.
 
     Raises ConfigError if there is no such object.
     """
-    ours = {full: full for full in known} | {full.rpartition(".")[2]: full for full in known}
+    ours = {full: full for full in classes} | {full.rpartition(".")[2]: full for full in classes}
     module, _, attribute = name.replace(":", ".").rpartition(".")
     try:
         found = (
-            known[ours[name]]
+            classes[ours[name]]
             if name in ours
             else getattr(importlib.import_module(module), attribute)
         )

@@ -102,20 +102,20 @@ async def of_leaders(
         by_leader: dict[BrokerId, dict[TopicPartition, int]] = defaultdict(dict)
         last: Exception | None = None
         for partition, spec in pending.items():
-            known = cluster.partition(partition)
+            metadata = cluster.partition(partition)
             if partition.topic in refused and not _settles(refused[partition.topic]):
                 last = refused[partition.topic]
-            elif known is None:
+            elif metadata is None:
                 found[partition] = refused.get(partition.topic) or KafkaError(
                     ErrorCode.unknown_topic_or_partition
                 )
-            elif known.leader is None:
+            elif metadata.leader is None:
                 last = KafkaError(ErrorCode.leader_not_available)
             else:
-                by_leader[known.leader][partition] = spec
-        asked = [ask(leader, of) for leader, of in by_leader.items()]
+                by_leader[metadata.leader][partition] = spec
+        requests = [ask(leader, of) for leader, of in by_leader.items()]
         for leader, answer in zip(
-            by_leader, await asyncio.gather(*asked, return_exceptions=True), strict=True
+            by_leader, await asyncio.gather(*requests, return_exceptions=True), strict=True
         ):
             if isinstance(answer, BaseException):
                 if not isinstance(answer, OSError):
@@ -168,11 +168,11 @@ async def list_at(
                 ErrorCode.unsupported_version, f"{peer} cannot tell the offset for {spec}"
             )
             continue
-        known = cluster.partition(partition)
+        metadata = cluster.partition(partition)
         topics[partition.topic].append(
             new.topics.partitions(
                 partition_index=partition.partition,
-                current_leader_epoch=-1 if known is None else known.leader_epoch,
+                current_leader_epoch=-1 if metadata is None else metadata.leader_epoch,
                 timestamp=spec,
             )
         )

@@ -153,8 +153,8 @@ class ProducerBatch:
 class PartitionQueue:
     """`leader` is the broker to send to, None while unknown; `not_before` holds the queue back
     after a failure; `due`: the open batch may be taken too; `queued`: the sender has the queue in a
-    list of those that may have something to send; `held`: its partition is not in the transaction
-    so far.
+    list of those that may have something to send; `awaits_transaction`: its partition is not in the
+    transaction so far.
     """
 
     __slots__ = (
@@ -162,10 +162,10 @@ class PartitionQueue:
         "_next_sequence",
         "_probing",
         "_rules",
+        "awaits_transaction",
         "broken",
         "due",
         "epoch",
-        "held",
         "in_flight",
         "leader",
         "not_before",
@@ -188,7 +188,7 @@ class PartitionQueue:
         self.producer_id: ProducerId = NO_PRODUCER_ID
         self.epoch = -1
         self.broken = False
-        self.held = rules.transactional
+        self.awaits_transaction = rules.transactional
         self._rules = rules
         self._next_sequence = 0
         self._probing = False
@@ -208,7 +208,7 @@ class PartitionQueue:
 
     def sendable(self, now: float) -> ProducerBatch | None:
         """Return the batch to take next, or None if none may be sent now."""
-        if self.held or self.not_before > now:
+        if self.awaits_transaction or self.not_before > now:
             return None
         if self.broken:
             # Not repaired yet: a batch is in flight or may be appended.
@@ -310,8 +310,8 @@ class PartitionQueue:
             if not all(b.maybe_appended for b in older):
                 # A batch known not to be appended was skipped: sequences prove nothing here.
                 older = []
-            for known in older:
-                self.waiting.remove(known)
+            for earlier in older:
+                self.waiting.remove(earlier)
         self._mend()
         if not self.in_flight and (not self.waiting or self.waiting[0].base_sequence < 0):
             # All batches with a sequence are settled: the broker expects our next one.

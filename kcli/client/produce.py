@@ -179,10 +179,10 @@ def _read_any(version: int, frame: memoryview) -> ProduceAnswer:
     _, answer = codec.read_response(ApiKey.PRODUCE, version, frame)
     produced: dict[tuple[str | UUID, int], Produced] = {}
     for topic in answer.responses:
-        asked = topic.topic_id if version >= BY_TOPIC_ID else topic.name
+        topic_key = topic.topic_id if version >= BY_TOPIC_ID else topic.name
         for p in topic.partition_responses:
             appended = p.log_append_time
-            produced[asked, p.index] = Produced(
+            produced[topic_key, p.index] = Produced(
                 p.error_code,
                 getattr(p, "error_message", None) or "",
                 p.base_offset,

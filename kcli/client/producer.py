@@ -115,7 +115,7 @@ class Producer:
         now_ms: Callable[[], int] = wall_clock_ms,
         random: Random | None = None,
     ) -> None:
-        config = ProducerConfig.taken(config)
+        config = ProducerConfig.resolve(config)
         self._config = config
         self._plugins = Plugins(
             config,
@@ -207,9 +207,9 @@ class Producer:
             sender.transaction_manager.expect_open()
         if self._appender is None:
             return sender.accumulator.offer_all(topic, values, timestamp)
-        for taken, value in enumerate(values):
+        for count, value in enumerate(values):
             if not self._appender.offer(topic, value, timestamp=timestamp):
-                return taken
+                return count
         return len(values)
 
     def try_send_encoded(self, topic: str, partition: int, records: EncodedRecords) -> bool:
@@ -404,9 +404,9 @@ class Producer:
 def _in_transaction(transaction_manager: TransactionManager, offer: Offer) -> Offer:
     """Wrap `offer` so that it raises unless a transaction is open."""
 
-    def offer_in_transaction(*values: Any, **named: Any) -> bool:
+    def offer_in_transaction(*values: Any, **keywords: Any) -> bool:
         transaction_manager.expect_open()
-        return offer(*values, **named)
+        return offer(*values, **keywords)
 
     return offer_in_transaction
 

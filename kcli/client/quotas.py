@@ -46,11 +46,11 @@ async def describe(
     new = versions.request(
         ApiKey.DESCRIBE_CLIENT_QUOTAS, peer.version(ApiKey.DESCRIBE_CLIENT_QUOTAS)
     )
-    asked = [
+    component_requests = [
         new.components(entity_type=component.type, match_type=component.match, match=component.name)
         for component in components
     ]
-    answer = await peer.call(new(components=asked, strict=strict))
+    answer = await peer.call(new(components=component_requests, strict=strict))
     if answer.error_code != ErrorCode.none:
         raise KafkaError(answer.error_code, answer.error_message or "")
     return {
@@ -61,8 +61,8 @@ async def describe(
 
 def filter_of(components: Iterable[QuotaComponent]) -> tuple[QuotaComponent, ...]:
     """Return the components after a check of their fields; raises ClientError."""
-    asked = arguments.all_of(QuotaComponent, "components", components)
-    for component in asked:
+    all_components = arguments.all_of(QuotaComponent, "components", components)
+    for component in all_components:
         if not isinstance(component.type, str):
             raise ClientError(f"the type of a component is a str, not {component.type!r}")
         if component.match not in tuple(Match):
@@ -71,7 +71,7 @@ def filter_of(components: Iterable[QuotaComponent]) -> tuple[QuotaComponent, ...
             raise ClientError(
                 f"the name of a component with Match.EXACT is a str, not {component.name!r}"
             )
-    return asked
+    return all_components
 
 
 def checked(

@@ -35,13 +35,13 @@ async def listed(
         return {}
     version = peer.version(ApiKey.LIST_PARTITION_REASSIGNMENTS)
     new = versions.request(ApiKey.LIST_PARTITION_REASSIGNMENTS, version)
-    asked = None
+    topics = None
     if partitions is not None:
-        asked = [
+        topics = [
             new.topics(name=topic, partition_indexes=tuple(numbers))
             for topic, numbers in _by_topic(partitions).items()
         ]
-    answer = await peer.call(new(topics=asked, timeout=timeout))
+    answer = await peer.call(new(topics=topics, timeout=timeout))
     if (refusal := refusal_of(answer)) is not None:
         raise was_refused(cluster, refusal)
     return {
@@ -56,7 +56,7 @@ async def listed(
 class Change(NamedTuple):
     """New replicas of partitions; None cancels an ongoing reassignment."""
 
-    wanted: Mapping[TopicPartition, Sequence[BrokerId] | None]
+    targets: Mapping[TopicPartition, Sequence[BrokerId] | None]
     allow_replication_factor_change: bool
     timeout: datetime.timedelta
 
@@ -77,7 +77,7 @@ class Change(NamedTuple):
                         partitions=[
                             new.topics.partitions(
                                 partition_index=number,
-                                replicas=self.wanted[TopicPartition(topic, number)],
+                                replicas=self.targets[TopicPartition(topic, number)],
                             )
                             for number in numbers
                         ],

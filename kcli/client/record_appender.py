@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from kcli.client.accumulator import Accumulator
 from kcli.client.config import ProducerConfig
 from kcli.client.interceptors import ProducerInterceptor, ProducerRecord, Sent, unsent
-from kcli.client.named import named
+from kcli.client.named import instance_of
 from kcli.client.partition_queue import OnDelivery, RecordMetadata
 from kcli.client.partitioner import DEFAULT, PARTITIONERS, Partitioner
 from kcli.client.serialization import SERIALIZERS, Serializer, as_it_is
@@ -32,7 +32,7 @@ class Plugins:
         interceptors: Sequence[ProducerInterceptor] = (),
     ) -> None:
         def serializer(key: str, name: str | None) -> Serializer:
-            return as_it_is if name is None else named(key, name, SERIALIZERS)
+            return as_it_is if name is None else instance_of(key, name, SERIALIZERS)
 
         self.key_serializer = key_serializer or serializer("key.serializer", config.key_serializer)
         self.value_serializer = value_serializer or serializer(
@@ -40,10 +40,10 @@ class Plugins:
         )
         name = config.partitioner_class
         if partitioner is None and name is not None and name not in DEFAULT:
-            partitioner = named("partitioner.class", name, PARTITIONERS)
+            partitioner = instance_of("partitioner.class", name, PARTITIONERS)
         self.partitioner = partitioner
         self.interceptors = [
-            *(named("interceptor.classes", name, {}) for name in config.interceptor_classes),
+            *(instance_of("interceptor.classes", name, {}) for name in config.interceptor_classes),
             *interceptors,
         ]
 

@@ -87,7 +87,7 @@ class Sender:
         self._stale = asyncio.Event()
         self._another_wanted = asyncio.Event()
         self._id_needed = asyncio.Event()
-        self._wanted: dict[str, Exception | None] = {}
+        self._pending_topics: dict[str, Exception | None] = {}
         """Topics that a caller waits for, and the error of the last attempt to get their metadata.
         """
         self._waiters: deque[asyncio.Future[None]] = deque()
@@ -134,14 +134,14 @@ class Sender:
         try:
             async with asyncio.timeout_at(deadline):
                 if not accumulator.knows(topic):
-                    if topic not in self._wanted:
-                        self._wanted[topic] = None
+                    if topic not in self._pending_topics:
+                        self._pending_topics[topic] = None
                         self._another_wanted.set()
                     self._stale.set()
                     await self._change()
-                    error = self._wanted.get(topic)
+                    error = self._pending_topics.get(topic)
                     if isinstance(error, KafkaError) and not error.code.retriable:
-                        self._wanted.pop(topic, None)
+                        self._pending_topics.pop(topic, None)
                         raise error
                 elif accumulator.has_room:
                     # Yield, so that offered records are sent: a caller may never wait otherwise.
@@ -157,7 +157,7 @@ class Sender:
                     f"Failed to allocate {config.batch_size} bytes within the configured max"
                     f" blocking time {limit_ms} ms."
                 ) from error
-            self._wanted.pop(topic, None)
+            self._pending_topics.pop(topic, None)
             raise TimedOut(f"Topic {topic} not present in metadata after {limit_ms} ms.") from error
 
     async def flush(self) -> None:
@@ -295,8 +295,8 @@ class Sender:
             transactional=self.transaction_manager is not None,
         )
         if verdict is Verdict.DELIVERED:
-            for known in queue.answered(batch, appended=True):
-                self._finish(known, None, -1, -1)
+            for older in queue.answered(batch, appended=True):
+                self._finish(older, None, -1, -1)
             if not was_finished:
                 offset = produced.offset if error == ErrorCode.none else -1
                 self._finish(batch, None, offset, produced.append_time)
@@ -410,7 +410,7 @@ class Sender:
             self._stale.clear()
             self._another_wanted.clear()
             since = self._loop.time() - self._config.metadata_max_idle_ms / 1000
-            names = dict.fromkeys((*self.accumulator.topics(since), *self._wanted))
+            names = dict.fromkeys((*self.accumulator.topics(since), *self._pending_topics))
             if not names:
                 tries = 0
                 continue
@@ -446,8 +446,8 @@ class Sender:
         for name in names:
             topic = self._cluster.topics.get(name)
             if topic is None or not topic.partitions:
-                if name in self._wanted:
-                    self._wanted[name] = refused.get(name)
+                if name in self._pending_topics:
+                    self._pending_topics[name] = refused.get(name)
                     complete = False
                 elif any(queue.waiting or queue.due for queue in accumulator.queues(name)):
                     complete = False
@@ -458,7 +458,7 @@ class Sender:
                 if queue.waiting or queue.due:
                     complete = complete and queue.leader is not None
                     self.enqueue(queue)
-            self._wanted.pop(name, None)
+            self._pending_topics.pop(name, None)
         self._wake_waiters()
         return complete
 

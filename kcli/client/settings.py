@@ -48,17 +48,19 @@ class Settings:
         Raises ConfigError if a value is invalid; unknown keys and Kafka 0.8's cause warnings.
         """
         table: type = cls
-        known = settings_of(table)
+        table_settings = settings_of(table)
         for key in configs:
             if not isinstance(key, str):
                 raise ConfigError(f"the key of a setting is a str, not {key!r}")
         now, warnings = modern({key: str(value) for key, value in configs.items()}, cls._old_names)
-        values = {s.attribute: s.parse(now[k]) for k, s in known.items() if k in now}
-        warnings += (_unknown(key, list(known)) for key in now if key not in known)
+        values = {s.attribute: s.parse(now[k]) for k, s in table_settings.items() if k in now}
+        warnings += (
+            _unknown(key, list(table_settings)) for key in now if key not in table_settings
+        )
         return cls(**cls._derived(values), warnings=tuple(warnings))
 
     @classmethod
-    def taken(cls, configs: Self | Mapping[str, object]) -> Self:
+    def resolve(cls, configs: Self | Mapping[str, object]) -> Self:
         """Return a ready configuration as it is; read a mapping and log its warnings. Raises
         ClientError if the argument is neither.
         """
@@ -82,17 +84,17 @@ class Settings:
         return values
 
 
-def _unknown(key: str, known: list[str]) -> str:
+def _unknown(key: str, names: list[str]) -> str:
     import difflib  # imported here: 5 ms that only a misspelt name costs
 
-    near = difflib.get_close_matches(key, known, n=1)
+    near = difflib.get_close_matches(key, names, n=1)
     return f"{key} is not a known setting" + (f"; did you mean {near[0]}?" if near else "")
 
 
 def any_case_of(*allowed: str) -> SettingCheck:
     listed = ", ".join(allowed)
-    known = {name.upper() for name in allowed}
+    upper_names = {name.upper() for name in allowed}
     return SettingCheck(
         f"(case insensitive) [{listed}]",
-        lambda value: None if value.upper() in known else f"String must be one of: {listed}",
+        lambda value: None if value.upper() in upper_names else f"String must be one of: {listed}",
     )

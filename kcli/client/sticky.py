@@ -227,9 +227,9 @@ def _owners(
             there = 0 <= partition.partition < counts.get(partition.topic, 0)
             if not there or partition.topic not in topics[member]:
                 continue
-            known = newest.get(partition, claim.generation - 1)
-            if claim.generation > known:
+            generation = newest.get(partition, claim.generation - 1)
+            if claim.generation > generation:
                 newest[partition], claimants[partition] = claim.generation, [member]
-            elif claim.generation == known and member not in claimants[partition]:
+            elif claim.generation == generation and member not in claimants[partition]:
                 claimants[partition].append(member)
     return {partition: of[0] for partition, of in claimants.items() if len(of) == 1}

@@ -142,7 +142,7 @@ class SubscriptionState:
         generation = self._last_generation + 1
         self._assigned = {}
         for partition in partitions:
-            kept = before.get(partition)
-            self._assigned[partition] = kept or Assigned(
+            present = before.get(partition)
+            self._assigned[partition] = present or Assigned(
                 partition, recall=recall, generation=generation
             )

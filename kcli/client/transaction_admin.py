@@ -129,7 +129,7 @@ class TransactionAdmin:
 
         Raises KafkaError if a broker is too old to filter by time or pattern.
         """
-        wanted = {
+        filters = {
             "state_filters": tuple(states),
             "producer_id_filters": tuple(producer_ids),
             "duration_filter": longer_than_ms,
@@ -142,7 +142,7 @@ class TransactionAdmin:
             await self._cluster.refresh(())
             brokers = sorted(self._cluster.nodes)
             answers = await asyncio.gather(
-                *(self._list(broker, wanted, least) for broker in brokers), return_exceptions=True
+                *(self._list(broker, filters, least) for broker in brokers), return_exceptions=True
             )
             listed: list[TransactionListing] = []
             for answer in answers:
@@ -154,7 +154,7 @@ class TransactionAdmin:
         return await self._cluster.retry("listTransactions", self._deadline(), attempt)
 
     async def _list(
-        self, broker: BrokerId, wanted: Mapping[str, Any], least: int
+        self, broker: BrokerId, filters: Mapping[str, Any], least: int
     ) -> list[TransactionListing]:
         peer = await self._cluster.peer(broker)
         version = peer.version(ApiKey.LIST_TRANSACTIONS)
@@ -163,7 +163,7 @@ class TransactionAdmin:
             raise KafkaError(
                 ErrorCode.unsupported_version, f"{peer} cannot choose transactions by {what}"
             )
-        answer = await peer.call(versions.request(ApiKey.LIST_TRANSACTIONS, version)(**wanted))
+        answer = await peer.call(versions.request(ApiKey.LIST_TRANSACTIONS, version)(**filters))
         if answer.error_code != ErrorCode.none:
             raise KafkaError(answer.error_code)
         return [
@@ -180,7 +180,7 @@ class TransactionAdmin:
             peer: Peer, coordinator: Node, names: list[str]
         ) -> dict[str, TransactionDescription | KafkaError]:
             peer.version(ApiKey.DESCRIBE_TRANSACTIONS, 0)
-            frame = await peer.send(ApiKey.DESCRIBE_TRANSACTIONS, 0, [_asked(names)])
+            frame = await peer.send(ApiKey.DESCRIBE_TRANSACTIONS, 0, [_request_bytes(names)])
             return _descriptions(frame, coordinator.id)
 
         names = list(dict.fromkeys(arguments.names("transactional_ids", transactional_ids)))
@@ -197,26 +197,32 @@ class TransactionAdmin:
         self, partitions: Iterable[TopicPartition], broker: BrokerId | None = None
     ) -> dict[TopicPartition, list[ProducerState] | KafkaError]:
         """Return the producers that each partition's leader knows, or the replica on `broker`."""
-        wanted = dict.fromkeys(arguments.partitions(partitions), 0)
-        if not wanted:
+        unique_partitions = dict.fromkeys(arguments.partitions(partitions), 0)
+        if not unique_partitions:
             return {}
         if broker is None:
             return await of_leaders(
-                self._cluster, "describeProducers", wanted, self._deadline(), self._producers
+                self._cluster,
+                "describeProducers",
+                unique_partitions,
+                self._deadline(),
+                self._producers,
             )
-        chosen = broker
+        broker_id = broker
         results = await self._cluster.retry(
-            "describeProducers", self._deadline(), lambda: self._producers(chosen, wanted)
+            "describeProducers",
+            self._deadline(),
+            lambda: self._producers(broker_id, unique_partitions),
         )
-        return {partition: results.get(partition, left_out()) for partition in wanted}
+        return {partition: results.get(partition, left_out()) for partition in unique_partitions}
 
     async def _producers(
-        self, broker: BrokerId, wanted: Mapping[TopicPartition, object]
+        self, broker: BrokerId, partitions: Mapping[TopicPartition, object]
     ) -> dict[TopicPartition, list[ProducerState] | KafkaError]:
         peer = await self._cluster.peer(broker)
         new = versions.request(ApiKey.DESCRIBE_PRODUCERS, peer.version(ApiKey.DESCRIBE_PRODUCERS))
         topics: dict[str, list[int]] = defaultdict(list)
-        for topic, partition in wanted:
+        for topic, partition in partitions:
             topics[topic].append(partition)
         answer = await peer.call(
             new(
@@ -241,11 +247,11 @@ class TransactionAdmin:
         """
 
         async def ask(
-            leader: BrokerId, wanted: Mapping[TopicPartition, int]
+            leader: BrokerId, partitions: Mapping[TopicPartition, int]
         ) -> dict[TopicPartition, KafkaError | None]:
             peer = await self._cluster.peer(leader)
             new = versions.request(ApiKey.WRITE_TXN_MARKERS, peer.version(ApiKey.WRITE_TXN_MARKERS))
-            (topic, partition), *_ = wanted
+            (topic, partition), *_ = partitions
             marker = new.markers(
                 producer_id=transaction.producer_id,
                 producer_epoch=transaction.producer_epoch,
@@ -261,8 +267,10 @@ class TransactionAdmin:
                 for p in topic.partitions
             }
 
-        wanted = {transaction.partition: 0}
-        results = await of_leaders(self._cluster, "abortTransaction", wanted, self._deadline(), ask)
+        partitions = {transaction.partition: 0}
+        results = await of_leaders(
+            self._cluster, "abortTransaction", partitions, self._deadline(), ask
+        )
         refusal = results[transaction.partition]
         if refusal is not None:
             raise refusal
@@ -329,18 +337,18 @@ class TransactionAdmin:
         ids = {state.producer_id for _, state in open_ones}
         listed = await self.listings(producer_ids=sorted(ids))
         names = {listing.producer_id: listing.transactional_id for listing in listed}
-        known: dict[ProducerId, Collection[TopicPartition]] = {}
+        partitions_of: dict[ProducerId, Collection[TopicPartition]] = {}
         described = await self.describe(names.values())
         for producer_id, name in names.items():
             found = described[name]
             if not isinstance(found, KafkaError):
-                known[producer_id] = found.partitions
+                partitions_of[producer_id] = found.partitions
             elif found.code is not ErrorCode.transactional_id_not_found:
                 raise found
         return [
             (partition, state)
             for partition, state in open_ones
-            if partition not in known.get(state.producer_id, ())
+            if partition not in partitions_of.get(state.producer_id, ())
         ]
 
     def _deadline(self) -> float:
@@ -354,7 +362,7 @@ def _state(name: str) -> str:
 # DescribeTransactions v0 by hand: kio refuses responses with start -1 (no transaction open).
 
 
-def _asked(names: Sequence[str]) -> bytes:
+def _request_bytes(names: Sequence[str]) -> bytes:
     texts = [name.encode() for name in names]
     pieces = [varint.encode_unsigned(len(texts) + 1)]
     for text in texts:

@@ -206,7 +206,7 @@ class TransactionManager:
         self._members[queue] = None
         if self.core.implicit:
             self.core.started = True
-            queue.held = False
+            queue.awaits_transaction = False
         else:
             self._new[queue] = None
             self._wake.set()
@@ -324,7 +324,7 @@ class TransactionManager:
         core.completed()
         self._rules.implicit = core.implicit
         for queue in self._members:
-            queue.held = True
+            queue.awaits_transaction = True
         self._written |= self._members
         self._members.clear()
         self._new.clear()
@@ -400,12 +400,12 @@ class TransactionManager:
             topics.setdefault(queue.partition.topic, []).append(queue.partition.partition)
 
         def add(new: Any) -> Any:
-            asked = new.v3_and_below_topics
+            topic_kind = new.v3_and_below_topics
             return new(
                 v3_and_below_transactional_id=self.core.transactional_id,
                 v3_and_below_producer_id=self._rules.producer_id,
                 v3_and_below_producer_epoch=self._rules.producer_epoch,
-                v3_and_below_topics=[asked(name=n, partitions=of) for n, of in topics.items()],
+                v3_and_below_topics=[topic_kind(name=n, partitions=of) for n, of in topics.items()],
             )
 
         def codes(answer: Any) -> list[ErrorCode]:
@@ -418,7 +418,7 @@ class TransactionManager:
         await self._ask(ApiKey.ADD_PARTITIONS_TO_TXN, add, codes)
         self.core.started = True
         for queue in queues:
-            queue.held = False
+            queue.awaits_transaction = False
             self._batches.enqueue(queue)
 
     def _identity(self) -> dict[str, Any]:

@@ -248,11 +248,11 @@ def _check(options: SimpleNamespace, entities: Sequence[Entity]) -> None:
     exclude(options, "bootstrap-controller", ("bootstrap-server",))
     for entity in entities:
         _check_name(entity)
-    type, named = entities[0]
+    type, entity_name = entities[0]
     if options.describe:
-        if named == "" and type not in WITH_DEFAULT:
+        if entity_name == "" and type not in WITH_DEFAULT:
             refuse(f"--entity-default must not be specified with --describe of {type}")
-        if type == "broker-loggers" and named is None:
+        if type == "broker-loggers" and entity_name is None:
             refuse(f"An entity name must be specified with --describe of {type}")
         return
     if type in WITH_DEFAULT:
@@ -261,7 +261,7 @@ def _check(options: SimpleNamespace, entities: Sequence[Entity]) -> None:
                 "An entity-name or default entity must be specified with --alter of users, "
                 "clients, brokers or ips"
             )
-    elif not named:
+    elif not entity_name:
         refuse(f"An entity name must be specified with --alter of {type}")
     if any(entity.name is None for entity in entities):
         refuse("An entity name must be specified for every entity type")
@@ -322,13 +322,13 @@ async def _describe(options: SimpleNamespace, entities: list[Entity], out: Rows 
             if out is None:
                 await _show_credentials(admin, entities)
             return DONE
-        asked = entities[0]
-        if not options.all and not await _exists(admin, asked):
+        first = entities[0]
+        if not options.all and not await _exists(admin, first):
             if out is not None:
-                raise Refused(config_lines.absent(asked))
-            answer(config_lines.absent(asked))
+                raise Refused(config_lines.absent(first))
+            answer(config_lines.absent(first))
             return FAILED
-        async for entity in _each(admin, asked):
+        async for entity in _each(admin, first):
             if out is None:
                 answer(config_lines.heading(entity, options.all))
             for entry in await _settings(admin, entity, options.all, documented=out is not None):
@@ -345,12 +345,12 @@ async def _show_credentials(admin: Admin, entities: list[Entity]) -> None:
         return
     name = entities[0].name
     try:
-        held = await admin.describe_user_scram_credentials([] if name is None else [name])
+        by_user = await admin.describe_user_scram_credentials([] if name is None else [name])
     except KafkaError as error:
         if error.code != ErrorCode.unsupported_version:
             raise
         return
-    for user, credentials in sorted(held.items(), key=lambda pair: pair[0]):
+    for user, credentials in sorted(by_user.items(), key=lambda pair: pair[0]):
         answer(config_lines.credential_line(user, credentials))
 
 
@@ -447,18 +447,18 @@ async def _quotas(admin: Admin, entities: list[Entity]) -> dict[QuotaEntity, dic
 async def _alter(options: SimpleNamespace, entities: list[Entity]) -> int:
     from kcli.client.admin import Admin
 
-    added = {}
+    additions = {}
     if options.add_config_file is not None:
-        added = read_properties(options.add_config_file)
+        additions = read_properties(options.add_config_file)
     elif options.add_config is not None:
-        added = config_lines.added(options.add_config)
-    config_lines.check_keys(added)
+        additions = config_lines.additions(options.add_config)
+    config_lines.check_keys(additions)
     deleted = [key.strip() for key in (options.delete_config or "").split(",") if key.strip()]
-    if OLD_FORMAT in added:
+    if OLD_FORMAT in additions:
         complain(f"{OLD_FORMAT} is accepted, but has no effect since Kafka 3.0.")
     async with Admin(_config(options)) as admin:
         change = _alter_quotas if entities[0].type in QUOTA_TYPES else _alter_settings
-        await change(admin, options, entities, added, deleted)
+        await change(admin, options, entities, additions, deleted)
     if not options.dry_run:
         type, name = entities[0]
         answer(
@@ -473,7 +473,7 @@ async def _alter_settings(
     admin: Admin,
     options: SimpleNamespace,
     entities: list[Entity],
-    added: dict[str, str],
+    additions: dict[str, str],
     deleted: list[str],
 ) -> None:
     from kcli.client.admin import ConfigChange, ConfigOp
@@ -485,13 +485,13 @@ async def _alter_settings(
     except KafkaError:
         now = {}  # the error of the change is more precise
     own = {name for name, entry in now.items() if source is None or entry.source is source}
-    unknown = [key for key in (*deleted, *added) if key not in own]
+    unknown = [key for key in (*deleted, *additions) if key not in own]
     if unknown and entity.type == "broker-loggers":
         raise Refused(f"Invalid broker logger(s): {','.join(unknown)}")
     if entity.type == "brokers":
-        await _warn_of_unknown(admin, entity, added)
-    changes = [ConfigChange(key, ConfigOp.SET, value) for key, value in added.items()]
-    changes += [ConfigChange(key, ConfigOp.DELETE) for key in deleted if key not in added]
+        await _warn_of_unknown(admin, entity, additions)
+    changes = [ConfigChange(key, ConfigOp.SET, value) for key, value in additions.items()]
+    changes += [ConfigChange(key, ConfigOp.DELETE) for key in deleted if key not in additions]
     steps = []
     losing = []
     for key, _, value in changes:
@@ -520,10 +520,10 @@ async def _warn_of_unknown(admin: Admin, entity: Entity, keys: Iterable[str]) ->
         entries = await _settings(admin, Entity("brokers", whose), everything=True)
     except KafkaError:
         return  # the error of the change is more precise
-    known = {entry.name for entry in entries if entry.type is not ConfigType.UNKNOWN}
+    known_names = {entry.name for entry in entries if entry.type is not ConfigType.UNKNOWN}
     for key in keys:
         # Brokers before 2.6 do not report types.
-        if known and key not in known and not key.startswith("listener.name."):
+        if known_names and key not in known_names and not key.startswith("listener.name."):
             complain(
                 f"{key} is not a config that the broker knows; it is stored, and has no effect."
             )
@@ -533,16 +533,16 @@ async def _alter_quotas(
     admin: Admin,
     options: SimpleNamespace,
     entities: list[Entity],
-    added: dict[str, str],
+    additions: dict[str, str],
     deleted: list[str],
 ) -> None:
     from kserver.model import QuotaEntity
 
     names = {entity.type: entity.name for entity in entities}
     type = entities[0].type if len(entities) == 1 else "clients"
-    for keys, done in ((list(added), "added"), (deleted, "deleted")):
-        known = (*QUOTAS[type], *SCRAM) if type == "users" else QUOTAS[type]
-        if unknown := [key for key in keys if key not in known]:
+    for keys, done in ((list(additions), "added"), (deleted, "deleted")):
+        valid_keys = (*QUOTAS[type], *SCRAM) if type == "users" else QUOTAS[type]
+        if unknown := [key for key in keys if key not in valid_keys]:
             kind = {"ips": "connection quota", "users": "quota and SCRAM credential"}.get(
                 type, "quota"
             )
@@ -550,15 +550,15 @@ async def _alter_quotas(
                 f"Only {kind} configs can be {done} for '{type}' using --bootstrap-server. "
                 f"Unexpected config names: {', '.join(unknown)}"
             )
-    if any(key in SCRAM for key in (*added, *deleted)):
-        await _alter_credentials(admin, options, entities[0].name or "", added, deleted)
+    if any(key in SCRAM for key in (*additions, *deleted)):
+        await _alter_credentials(admin, options, entities[0].name or "", additions, deleted)
         return
     bounded = QuotaEntity(names.get("users"), names.get("clients"), names.get("ips"))
     now = (await _quotas(admin, entities)).get(bounded, {})
     if absent := [key for key in deleted if key not in now]:
         raise Refused(f"Invalid config(s): {','.join(absent)}")
-    bounds: dict[str, float | None] = {key: _number(key, value) for key, value in added.items()}
-    bounds |= {key: None for key in deleted if key not in added}
+    bounds: dict[str, float | None] = {key: _number(key, value) for key, value in additions.items()}
+    bounds |= {key: None for key in deleted if key not in additions}
     raise_first(await admin.alter_client_quotas({bounded: bounds}, validate_only=options.dry_run))
     if options.dry_run:
         whose = ", ".join(map(str, entities))
@@ -569,7 +569,7 @@ async def _alter_quotas(
 
 
 async def _alter_credentials(
-    admin: Admin, options: SimpleNamespace, user: str, added: dict[str, str], deleted: list[str]
+    admin: Admin, options: SimpleNamespace, user: str, additions: dict[str, str], deleted: list[str]
 ) -> None:
     from kcli.client.scram import ScramMechanism
 
@@ -578,15 +578,15 @@ async def _alter_credentials(
             "The use of --entity-default or --user-defaults is not allowed with User SCRAM "
             "Credentials using --bootstrap-server."
         )
-    if any(key not in SCRAM for key in (*added, *deleted)):
+    if any(key not in SCRAM for key in (*additions, *deleted)):
         raise Refused(
             "Cannot alter both quota and SCRAM credential configs simultaneously for 'users' using "
             "--bootstrap-server."
         )
-    credentials = [config_lines.credential(user, key, text) for key, text in added.items()]
+    credentials = [config_lines.credential(user, key, text) for key, text in additions.items()]
     gone = [(user, ScramMechanism[config_lines.attribute(key)]) for key in deleted]
     if options.dry_run:
-        would(*(f"set a credential for {key} of user {user}" for key in added))
+        would(*(f"set a credential for {key} of user {user}" for key in additions))
         would(*(f"take the credential for {key} away from user {user}" for key in deleted))
         return
     raise_first(await admin.alter_user_scram_credentials(credentials, gone))

@@ -304,10 +304,12 @@ def console_consumer(options: SimpleNamespace) -> int:
 
     _check(options)
     properties = _consumer_properties(options)
-    wanted = _wanted(options, in_group="group.id" in properties and options.zookeeper is None)
+    reading_options = _reading_options(
+        options, in_group="group.id" in properties and options.zookeeper is None
+    )
     formats = _formats(options)
     config = warned(ConsumerConfig.of({} if options.zookeeper else properties))
-    reading = Reading(wanted, formats, config)
+    reading = Reading(reading_options, formats, config)
     work = _through_zookeeper(options, reading, properties) if options.zookeeper else reading.all()
     try:
         run(work, options.timeout, while_read=True)
@@ -337,7 +339,7 @@ def _through_zookeeper(
     return console.read(reading, options.topic, properties)
 
 
-def _wanted(options: SimpleNamespace, *, in_group: bool = False) -> ReadingOptions:
+def _reading_options(options: SimpleNamespace, *, in_group: bool = False) -> ReadingOptions:
     """Return the options of reading; negative limits mean no limit, as in Kafka's tool."""
     exclude(options, "timeout-ms", ["idle-timeout"])
     patience_ms = options.timeout_ms
@@ -448,8 +450,8 @@ def _consumer_properties(options: SimpleNamespace) -> dict[str, str]:
 def _group_of(
     options: SimpleNamespace, file: Mapping[str, str], extra: Mapping[str, str]
 ) -> str | None:
-    named = (options.group, file.get("group.id"), extra.get("group.id"))
-    groups = sorted({group for group in named if group is not None})
+    candidates = (options.group, file.get("group.id"), extra.get("group.id"))
+    groups = sorted({group for group in candidates if group is not None})
     if len(groups) > 1:
         detected = ", ".join(f"'{group}'" for group in groups)
         refuse(

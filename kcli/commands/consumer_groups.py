@@ -329,7 +329,7 @@ def _check(options: SimpleNamespace) -> tuple[list[str], list[str]]:
         refuse(f"Command must include exactly one action: --{', --'.join(ACTIONS)}")
     if not options.list:
         return [], []
-    return _chosen("state", options.state, STATES), _chosen("type", options.type, TYPES)
+    return _choices("state", options.state, STATES), _choices("type", options.type, TYPES)
 
 
 def _check_action(options: SimpleNamespace, action: str) -> None:
@@ -354,13 +354,13 @@ def _check_action(options: SimpleNamespace, action: str) -> None:
             complain(NO_EXECUTE)
 
 
-def _chosen(kind: str, text: str | None, known: tuple[str, ...]) -> list[str]:
+def _choices(kind: str, text: str | None, valid_names: tuple[str, ...]) -> list[str]:
     """Parse a list of words in any case, into Kafka's spelling."""
     if not text:
         return []
-    by_name = {name.lower(): name for name in known}
+    by_name = {name.lower(): name for name in valid_names}
     found = [by_name.get(word.strip().lower()) for word in text.split(",")]
     if None in found:
-        named = "types" if kind == "type" else kind  # Kafka's two messages differ
-        refuse(f"Invalid {named} list '{text}'. Valid {kind}s are: {', '.join(known)}")
+        plural = "types" if kind == "type" else kind  # Kafka's two messages differ
+        refuse(f"Invalid {plural} list '{text}'. Valid {kind}s are: {', '.join(valid_names)}")
     return [name for name in found if name is not None]

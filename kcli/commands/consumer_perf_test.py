@@ -189,7 +189,7 @@ def consumer_perf_test(options: SimpleNamespace) -> int:
         options, METRICS, judging.run_of("consumer", subject, properties, workload)
     )
     timeout_ms = TIMEOUT_MS if options.timeout is None else options.timeout
-    wanted = ConsumerPerfOptions(
+    perf_options = ConsumerPerfOptions(
         options.topic,
         None if options.include is None else name_pattern(options.include),
         options.num_records,
@@ -197,12 +197,12 @@ def consumer_perf_test(options: SimpleNamespace) -> int:
         (options.reporting_interval or REPORT_EVERY_MS) / 1000,
     )
     with rows_if_asked(options, RUN) as out:
-        return _run(options, wanted, config, evaluation, out)
+        return _run(options, perf_options, config, evaluation, out)
 
 
 def _run(
     options: SimpleNamespace,
-    wanted: ConsumerPerfOptions,
+    perf_options: ConsumerPerfOptions,
     config: ConsumerConfig,
     evaluation: judging.RunEvaluation,
     out: Rows | None,
@@ -214,11 +214,11 @@ def _run(
     if out is None and not options.hide_header:
         answer(DETAILED_HEADER if detailed else HEADER)
     on_window = functools.partial(_window, out, detailed, date)
-    consuming = Consuming(wanted, config, on_window, wall_clock_ms)
+    consuming = Consuming(perf_options, config, on_window, wall_clock_ms)
     try:
         run(consuming.all(), None, while_read=True)
-        if consuming.total.records < wanted.records:
-            _warn(wanted, out)
+        if consuming.total.records < perf_options.records:
+            _warn(perf_options, out)
     finally:
         total = consuming.total
         if out is not None:
@@ -245,11 +245,11 @@ def _window(
     sys.stdout.flush()
 
 
-def _warn(wanted: ConsumerPerfOptions, out: Rows | None) -> None:
+def _warn(perf_options: ConsumerPerfOptions, out: Rows | None) -> None:
     """Warn of too few records; like Kafka's tool on standard output."""
     why = (
         "Exiting before consuming the expected number of records: timeout "
-        f"({wanted.patience_s * 1000:.0f} ms) exceeded. You can use the --timeout option to "
+        f"({perf_options.patience_s * 1000:.0f} ms) exceeded. You can use the --timeout option to "
         "increase the timeout."
     )
     if out is None:

@@ -150,7 +150,7 @@ async def _steps(
     starts = await admin.list_offsets(dict.fromkeys(offsets, EARLIEST))
     ends = await admin.list_offsets(dict.fromkeys(offsets, LATEST))
     steps, refusals = [], {}
-    for partition, wanted in offsets.items():
+    for partition, target in offsets.items():
         start, end = starts[partition], ends[partition]
         if isinstance(start, KafkaError):
             refusals[partition] = start
@@ -158,7 +158,7 @@ async def _steps(
         if isinstance(end, KafkaError):
             refusals[partition] = end
             continue
-        offset = end.offset if wanted == ALL else wanted
+        offset = end.offset if target == ALL else target
         if not 0 <= offset <= end.offset:
             refusals[partition] = KafkaError(ErrorCode.offset_out_of_range)
         elif start.offset < offset:
@@ -173,12 +173,12 @@ def _offsets(document: Any, path: str) -> dict[TopicPartition, Offset]:
     json_file.check_version(document, path)
     if not isinstance(document["partitions"], list):
         raise Refused(f"{path}: The partitions field is not a list")
-    asked = [_entry(path, number, entry) for number, entry in enumerate(document["partitions"])]
-    times = Counter(partition for partition, _ in asked)
+    entries = [_entry(path, number, entry) for number, entry in enumerate(document["partitions"])]
+    times = Counter(partition for partition, _ in entries)
     twice = [str(partition) for partition, count in times.items() if count > 1]
     if twice:
         raise Refused(f"Offset json file contains duplicate topic partitions: {','.join(twice)}")
-    return dict(asked)
+    return dict(entries)
 
 
 def _entry(path: str, number: int, entry: Any) -> tuple[TopicPartition, Offset]:

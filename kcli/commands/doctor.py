@@ -90,24 +90,24 @@ async def _doctor(options: SimpleNamespace) -> int:
     config = admin_config(options, client_id="doctor", default_api_timeout_ms=str(API_TIMEOUT_MS))
     watch_s = WATCH_S if options.watch is None else options.watch
     async with Admin(config) as admin:
-        seen = await take(admin, config.bootstrap_servers, time.time_ns() // 1_000_000, watch_s)
-    findings = [(name, finding) for name, check in CHECKS.items() for finding in check(seen)]
+        snapshot = await take(admin, config.bootstrap_servers, time.time_ns() // 1_000_000, watch_s)
+    findings = [(name, finding) for name, check in CHECKS.items() for finding in check(snapshot)]
     with rows_if_asked(options, FINDING) as out:
         for name, finding in findings:
             if out is None:
                 _print(finding)
             else:
                 out.row(check=name, **finding._asdict())
-        for text in seen.refusals:
+        for text in snapshot.refusals:
             if out is None:
                 complain(f"not available: {text}")
             else:
                 out.refused(text.partition(":")[0], Refused(text))
         if out is None:
-            answer(_summary(seen, len(findings)))
+            answer(_summary(snapshot, len(findings)))
     if findings:
         return FOUND
-    return FAILED if seen.refusals else DONE
+    return FAILED if snapshot.refusals else DONE
 
 
 def _print(finding: Finding) -> None:
@@ -115,10 +115,10 @@ def _print(finding: Finding) -> None:
     answer(f"{INDENT}{finding.remedy}")
 
 
-def _summary(seen: Snapshot, findings: int) -> str:
-    partitions = sum(len(topic.partitions) for topic in seen.topics.values())
+def _summary(snapshot: Snapshot, findings: int) -> str:
+    partitions = sum(len(topic.partitions) for topic in snapshot.topics.values())
     return (
-        f"Findings: {findings}.  Looked at: brokers {len(seen.brokers)}, "
-        f"topics {len(seen.topics):,}, partitions {partitions:,}, "
-        f"groups with members {len(seen.groups):,}."
+        f"Findings: {findings}.  Looked at: brokers {len(snapshot.brokers)}, "
+        f"topics {len(snapshot.topics):,}, partitions {partitions:,}, "
+        f"groups with members {len(snapshot.groups):,}."
     )

@@ -173,7 +173,7 @@ def dump_log(options: SimpleNamespace) -> int:
             with rows(options, _shape(paths, printing.deep)) as out:
                 _print_rows(paths, options, printing, problems, reading, out)
             status = out.status
-    return FOUND if status == DONE and options.check and any(problems.named()) else status
+    return FOUND if status == DONE and options.check and any(problems.all_problems()) else status
 
 
 class FileReading:
@@ -285,18 +285,18 @@ def _print_rows(
             raise
         except FAILURES as error:
             out.refused(path, error)
-    for path, code, text in problems.named():
+    for path, code, text in problems.all_problems():
         out.problem(path, code, text)
 
 
 def _decoder(options: SimpleNamespace) -> Decoder:
     from kcli.segments import decoders
 
-    chosen = [name for name in DECODERS if is_given(options, name)]
-    for other in chosen[1:]:
-        exclude(options, chosen[0], [other])
-    if chosen:
-        decoder: Decoder = getattr(decoders, DECODERS[chosen[0]][0])
+    decoder_options = [name for name in DECODERS if is_given(options, name)]
+    for other in decoder_options[1:]:
+        exclude(options, decoder_options[0], [other])
+    if decoder_options:
+        decoder: Decoder = getattr(decoders, DECODERS[decoder_options[0]][0])
         return decoder
     return decoders.plain(_class(options.key_decoder_class), _class(options.value_decoder_class))
 

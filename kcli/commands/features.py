@@ -250,9 +250,9 @@ def _updates(options: SimpleNamespace, action: str, kind: UpgradeType) -> dict[s
     if options.metadata is not None:
         answer(" `metadata` flag is deprecated and may be removed in a future release.")
         updates[METADATA_VERSION] = FeatureUpdate(_metadata_level(options.metadata), kind)
-    named = [_name_and_level(text) for text in options.feature]
-    _are_different([*updates, *(name for name, _ in named)])
-    return updates | {name: FeatureUpdate(level, kind) for name, level in named}
+    pairs = [_name_and_level(text) for text in options.feature]
+    _are_different([*updates, *(name for name, _ in pairs)])
+    return updates | {name: FeatureUpdate(level, kind) for name, level in pairs}
 
 
 def _are_different(names: list[str]) -> None:
@@ -283,9 +283,9 @@ def _name_and_level(text: str) -> tuple[str, int]:
 def _metadata_level(release: str) -> int:
     level = release_features.metadata_level(release)
     if level is None:
-        known = ", ".join(release_features.RELEASES)
+        releases = ", ".join(release_features.RELEASES)
         raise Refused(
-            f"Unknown metadata.version '{release}'. Supported metadata.version are: {known}"
+            f"Unknown metadata.version '{release}'. Supported metadata.version are: {releases}"
         )
     return level
 
@@ -313,11 +313,11 @@ def _print_dependencies(texts: list[str], out: Rows | None) -> None:
         if out is not None:
             out.row(feature=name, level=level, needs=[f"{n}={at}" for n, at in needs.items()])
         elif not needs:
-            answer(f"{_named(name, level)} has no dependencies.")
+            answer(f"{_level_text(name, level)} has no dependencies.")
         else:
-            answer(f"{_named(name, level)} requires:")
+            answer(f"{_level_text(name, level)} requires:")
             for needed, at in needs.items():
-                answer(f"    {_named(needed, at)}")
+                answer(f"    {_level_text(needed, at)}")
 
 
 def _needs(name: str, level: int) -> Mapping[str, int]:
@@ -335,7 +335,7 @@ def _needs(name: str, level: int) -> Mapping[str, int]:
     return release_features.NEEDS.get((name, level), {})
 
 
-def _named(name: str, level: int) -> str:
+def _level_text(name: str, level: int) -> str:
     if name == METADATA_VERSION:
         return f"{name}={level} ({release_features.NAMES[level]})"
     return f"{name}={level}"
@@ -345,5 +345,5 @@ def _admin(options: SimpleNamespace) -> Admin:
     from kcli.client.admin import Admin
 
     controllers = options.bootstrap_controller
-    named = {} if controllers is None else {"bootstrap_controllers": controllers}
-    return Admin(admin_config(options, **named))
+    bootstrap = {} if controllers is None else {"bootstrap_controllers": controllers}
+    return Admin(admin_config(options, **bootstrap))

@@ -122,9 +122,9 @@ def leader_election(options: SimpleNamespace) -> int:
     """
     _check(options)
     with rows_if_asked(options, OUTCOMES) as out:
-        wanted = _wanted(options)
+        partitions = _partitions(options)
         try:
-            status = run(_elect(options, wanted, out), options.timeout, CLUSTER)
+            status = run(_elect(options, partitions, out), options.timeout, CLUSTER)
         except EXPECTED as error:
             if out is None:
                 print_refusal(error)
@@ -145,7 +145,7 @@ def _check(options: SimpleNamespace) -> None:
     exclude(options, "dry-run", ("output",))
 
 
-def _wanted(options: SimpleNamespace) -> list[TopicPartition] | None:
+def _partitions(options: SimpleNamespace) -> list[TopicPartition] | None:
     """Return the requested partitions; None for all."""
     if options.path_to_json_file is not None:
         return read_partitions(options.path_to_json_file, FILE)
@@ -153,7 +153,7 @@ def _wanted(options: SimpleNamespace) -> list[TopicPartition] | None:
 
 
 async def _elect(
-    options: SimpleNamespace, wanted: Sequence[TopicPartition] | None, out: Rows | None
+    options: SimpleNamespace, selection: Sequence[TopicPartition] | None, out: Rows | None
 ) -> int:
     from kcli.client.admin import Admin
 
@@ -163,12 +163,12 @@ async def _elect(
     )
     async with Admin(config) as admin:
         if options.dry_run:
-            return await preview(admin, election, wanted)
+            return await preview(admin, election, selection)
         if election is ElectionType.UNCLEAN and not options.yes and sys.stdin.isatty():
-            steps, _ = await expected_outcomes(admin, election, wanted)
+            steps, _ = await expected_outcomes(admin, election, selection)
             if steps:
                 await confirm(options, *steps.values())
-        results = await admin.elect_leaders(election, wanted)
+        results = await admin.elect_leaders(election, selection)
     if out is None:
         name = f"leader election ({election.name})"
         return print_outcomes(

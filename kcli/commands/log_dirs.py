@@ -107,7 +107,7 @@ async def _describe(options: SimpleNamespace, out: Rows | None) -> int:
         if out is None:
             answer("Querying brokers for log directories information")
         described = await admin.describe_log_dirs(brokers)
-    found = {id: _kept(granted(described[id]), topics) for id in brokers}
+    found = {id: _matching(granted(described[id]), topics) for id in brokers}
     if out is None:
         ids = ",".join(map(str, brokers))
         answer(f"Received log directory information from brokers {ids}")
@@ -122,26 +122,26 @@ async def _describe(options: SimpleNamespace, out: Rows | None) -> int:
 async def _brokers(admin: Admin, options: SimpleNamespace) -> list[BrokerId]:
     """Return the brokers of --broker-list, or all."""
     there = [node.id for node in (await admin.describe_cluster()).brokers]
-    asked = _words(options.broker_list)
-    for word in asked:
+    words = _words(options.broker_list)
+    for word in words:
         if not re.fullmatch(r"[+-]?[0-9]+", word):
             raise Refused(f'For input string: "{word}"')
-    wanted = sorted(set(map(int, asked)))
-    missing = [id for id in wanted if id not in there]
+    ids = sorted(set(map(int, words)))
+    missing = [id for id in ids if id not in there]
     if missing:
         raise Refused(
             "ERROR: The given brokers do not exist from --broker-list: "
             f"{','.join(map(str, missing))}. Current existent brokers: "
             f"{','.join(map(str, there))}"
         )
-    return wanted or there
+    return ids or there
 
 
 def _words(text: str | None) -> list[str]:
     return [word for word in (text or "").split(",") if word]
 
 
-def _kept(directories: list[LogDirDescription], topics: set[str]) -> list[LogDirDescription]:
+def _matching(directories: list[LogDirDescription], topics: set[str]) -> list[LogDirDescription]:
     return [
         directory._replace(
             replicas=sorted(

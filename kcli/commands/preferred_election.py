@@ -93,18 +93,18 @@ def preferred_election(options: SimpleNamespace) -> int:
                 refuse(f"Option(s) [{name}] {text}: --zookeeper")
     answer(DEPRECATED)
     file = options.path_to_json_file
-    wanted = None if file is None else read_partitions(file, FILE)
+    partitions = None if file is None else read_partitions(file, FILE)
     if options.zookeeper is not None:
         answer(ZOOKEEPER_DEPRECATED)
-        return _through_zookeeper(options, wanted)
+        return _through_zookeeper(options, partitions)
     try:
-        return run(_elect(options, wanted), options.timeout, CLUSTER)
+        return run(_elect(options, partitions), options.timeout, CLUSTER)
     except EXPECTED as error:
         print_refusal(error)
         raise
 
 
-async def _elect(options: SimpleNamespace, wanted: Sequence[TopicPartition] | None) -> int:
+async def _elect(options: SimpleNamespace, partitions: Sequence[TopicPartition] | None) -> int:
     from kcli.client.admin import Admin
 
     config = admin_config(
@@ -112,11 +112,13 @@ async def _elect(options: SimpleNamespace, wanted: Sequence[TopicPartition] | No
     )
     async with Admin(config) as admin:
         if options.dry_run:
-            return await preview(admin, ElectionType.PREFERRED, wanted)
-        return print_outcomes(await admin.elect_leaders(ElectionType.PREFERRED, wanted), WORDS)
+            return await preview(admin, ElectionType.PREFERRED, partitions)
+        return print_outcomes(await admin.elect_leaders(ElectionType.PREFERRED, partitions), WORDS)
 
 
-def _through_zookeeper(options: SimpleNamespace, wanted: Sequence[TopicPartition] | None) -> int:
+def _through_zookeeper(
+    options: SimpleNamespace, partitions: Sequence[TopicPartition] | None
+) -> int:
     from kazoo.client import KazooClient
     from kazoo.exceptions import KazooException
     from kazoo.handlers.threading import KazooTimeoutError
@@ -132,7 +134,7 @@ def _through_zookeeper(options: SimpleNamespace, wanted: Sequence[TopicPartition
         raise Refused(f"--zookeeper {options.zookeeper}: {error}") from error
     try:
         client.start(timeout_s)
-        return _leave_note(options, client, wanted)
+        return _leave_note(options, client, partitions)
     except KazooTimeoutError as error:
         raise Refused(NOBODY.format(options.zookeeper)) from error
     except KazooException as error:
@@ -144,16 +146,16 @@ def _through_zookeeper(options: SimpleNamespace, wanted: Sequence[TopicPartition
 
 
 def _leave_note(
-    options: SimpleNamespace, client: KazooClient, wanted: Sequence[TopicPartition] | None
+    options: SimpleNamespace, client: KazooClient, partitions: Sequence[TopicPartition] | None
 ) -> int:
     from kazoo.exceptions import NodeExistsError, NoNodeError
 
     from kserver import znodes
 
     there = _partitions(
-        client, None if wanted is None else {partition.topic for partition in wanted}
+        client, None if partitions is None else {partition.topic for partition in partitions}
     )
-    noted = sorted(there if wanted is None else there & set(wanted))
+    noted = sorted(there if partitions is None else there & set(partitions))
     if options.dry_run:
         would(f"create {znodes.PREFERRED_ELECTION} with {_listed(noted, ',')}")
     else:
@@ -173,7 +175,7 @@ def _leave_note(
         answer(f"Created preferred replica election path with {_listed(noted, ',')}")
         listed = _listed(noted, ", ")
         answer(f"Successfully started preferred replica election for partitions Set({listed})")
-    for partition in sorted(set(wanted or ()) - there):
+    for partition in sorted(set(partitions or ()) - there):
         answer(
             f"Skipping preferred replica leader election for partition {partition} since it "
             "doesn't exist."

@@ -293,8 +293,8 @@ def _check(options: SimpleNamespace) -> None:
     for name in ("num-records", "record-size", "reporting-interval", "transaction-duration-ms"):
         if (value := getattr(options, attribute_of(name))) is not None and value <= 0:
             refuse(f"--{name} should be greater than zero.")
-    chosen = [name for name in PAYLOADS if is_given(options, name)]
-    if len(chosen) != 1:
+    payloads = [name for name in PAYLOADS if is_given(options, name)]
+    if len(payloads) != 1:
         refuse(f"Exactly one of --{', --'.join(PAYLOADS)} is required")
     if (options.warmup_records or 0) >= options.num_records:
         refuse(

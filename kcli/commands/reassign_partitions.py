@@ -359,12 +359,12 @@ def _check_plan(options: SimpleNamespace) -> None:
 
 def _check(options: SimpleNamespace) -> str:
     """Check the rules between options, in Kafka's order and words; return the action."""
-    chosen = [name for name in ACTIONS if getattr(options, name)]
-    if len(chosen) != 1:
+    actions = [name for name in ACTIONS if getattr(options, name)]
+    if len(actions) != 1:
         refuse(
             "Command must include exactly one action: " + ", ".join(f"--{name}" for name in ACTIONS)
         )
-    (action,) = chosen
+    (action,) = actions
     for name in OF_PLANS:
         if is_given(options, name):
             refuse(f"--{name} is only allowed with --plan")

@@ -373,12 +373,12 @@ async def _begun(
     """
     refused: Refusals = {}
     starts: dict[TopicPartition, list[Offset]] = defaultdict(list)
-    known: dict[TopicPartition, list[Offset]] = defaultdict(list)
+    end_bounds: dict[TopicPartition, list[Offset]] = defaultdict(list)
     answered: list[tuple[TopicPartition, BrokerId]] = []
     for broker, partitions in placed.items():
-        asked = {p: ends[p] for p in partitions}
+        part = {p: ends[p] for p in partitions}
         try:
-            found = await fetches.ask(broker, asked, 0)
+            found = await fetches.ask(broker, part, 0)
         except (OSError, KafkaError, ProtocolError) as error:
             refused |= {(p, broker): error for p in partitions}
             continue
@@ -388,11 +388,11 @@ async def _begun(
                 continue
             answered.append((partition, broker))
             starts[partition].append(max(response.log_start, 0))
-            known[partition].append(min(response.high_watermark, ends[partition]))
+            end_bounds[partition].append(min(response.high_watermark, ends[partition]))
     sums: Sums = defaultdict(dict)
     for partition, broker in answered:
         start = max(starts[partition])
-        sums[broker][partition] = ReplicaSum(start, max(min(known[partition]), start))
+        sums[broker][partition] = ReplicaSum(start, max(min(end_bounds[partition]), start))
     return sums, refused
 
 
@@ -403,19 +403,19 @@ async def _read(
     refused: Refusals,
 ) -> None:
     """Read a broker's replicas, until each is complete or has failed."""
-    while left := {
+    while rest := {
         p: of for p, of in sums.items() if not of.is_done and (p, broker) not in refused
     }:
         try:
-            found = await fetches.ask(broker, {p: of.next_offset for p, of in left.items()}, 0)
+            found = await fetches.ask(broker, {p: of.next_offset for p, of in rest.items()}, 0)
         except (OSError, KafkaError, ProtocolError) as error:
-            refused |= {(p, broker): error for p in left}
+            refused |= {(p, broker): error for p in rest}
             return
         for partition, response in found.items():
             try:
                 if response.error is not None:
                     raise response.error
-                left[partition].take(response.records)
+                rest[partition].take(response.records)
             except (KafkaError, ProtocolError) as error:
                 refused[partition, broker] = error
         if not any(response.records or response.error for response in found.values()):

@@ -51,19 +51,19 @@ FIELDS = RowShape(
 )
 def shapes(options: SimpleNamespace) -> int:
     """Prints the fields of the rows of -o, for all shapes or the named ones."""
-    known = declared()
+    all_shapes = declared()
     for id in options.shapes:
-        if id not in known:
-            refuse(f"unknown shape '{id}'; shapes are {', '.join(known)}")
-    chosen = {id: known[id] for id in options.shapes} or known
+        if id not in all_shapes:
+            refuse(f"unknown shape '{id}'; shapes are {', '.join(all_shapes)}")
+    selection = {id: all_shapes[id] for id in options.shapes} or all_shapes
     if options.schema:
         exclude(options, "schema", ("output",))
-        if len(chosen) != 1:
+        if len(selection) != 1:
             refuse("--schema needs one shape; name it")
-        answer(json.dumps(schema(*[shape for _, shape in chosen.values()]), indent=2))
+        answer(json.dumps(schema(*[shape for _, shape in selection.values()]), indent=2))
     elif options.output is not None:
         with rows(options, FIELDS) as out:
-            for id, (name, shape) in chosen.items():
+            for id, (name, shape) in selection.items():
                 for field in shape.fields:
                     out.row(
                         shape=id,
@@ -73,7 +73,7 @@ def shapes(options: SimpleNamespace) -> int:
                         doc=field.doc,
                     )
     else:
-        answer("\n\n".join(_text(name, shape) for name, shape in chosen.values()))
+        answer("\n\n".join(_text(name, shape) for name, shape in selection.values()))
     return 0
 
 

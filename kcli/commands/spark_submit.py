@@ -79,8 +79,8 @@ class Submit(Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         own = {name for param in self.params for name in param.opts if name.startswith("-")}
         own |= set(self.get_help_option_names(ctx))
-        taken, words = own_first(args, own)
-        super().parse_args(ctx, taken)
+        own_words, words = own_first(args, own)
+        super().parse_args(ctx, own_words)
         ctx.params["words"] = words
         return []
 
@@ -128,24 +128,26 @@ def spark_submit(options: SimpleNamespace) -> None:
     file = submission.local_file
     if file is not None and not os.path.isfile(file):
         raise Refused(f"file {file} does not exist, and {_no_job(file)}")
-    script, added = installation.script("spark-submit")
-    submission = submission.over(_properties(submission, added["SPARK_HOME"]))
+    script, environment = installation.script("spark-submit")
+    submission = submission.over(_properties(submission, environment["SPARK_HOME"]))
     if submission.application and (why := submission.refusal(os.environ)) is not None:
         raise Refused(why)
     if submission.job is not None:
         words_of_job = jobs.read(submission.job, submission.words)
         if submission.runs_driver_here and not options.print_command:
             jobs.look(submission.job, words_of_job)
-    added = adjusted(added, os.environ, submission, LOGGING)
+    environment = adjusted(environment, os.environ, submission, LOGGING)
     if submission.job is not None:
-        added |= installation.quiet_java()
+        environment |= installation.quiet_java()
     shipped = str(shipping.archive()) if options.ship else None
     words = [
         script,
         *submission.command(runner=RUNNER, sources=installation.sources(), shipped=shipped),
     ]
     if options.print_command:
-        answer(shlex.join(["env", *(f"{name}={text}" for name, text in added.items()), *words]))
+        answer(
+            shlex.join(["env", *(f"{name}={text}" for name, text in environment.items()), *words])
+        )
         return
     sys.stdout.flush()
     if submission.job is not None and submission.runs_driver_here:
@@ -154,7 +156,7 @@ def spark_submit(options: SimpleNamespace) -> None:
         # signal again.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     # It replaces this process: signals and the exit status are Spark's own.
-    os.execve(script, words, os.environ | added)
+    os.execve(script, words, os.environ | environment)
 
 
 def _append() -> None:

@@ -20,9 +20,9 @@ from kcli.statuses import DONE, FAILED
 
 if TYPE_CHECKING:
     from kcli.client.cluster import Cluster
-    from kcli.top.rates import Seen
+    from kcli.top.rates import Dashboard
     from kcli.top.screen import Show
-    from kcli.top.snapshot import Wanted
+    from kcli.top.snapshot import Selection
 
 EVERY_S = 2.0
 VIEWS = ("brokers", "topics", "groups")
@@ -184,7 +184,7 @@ async def _top(
 ) -> int:
     from kcli.client.admin import Admin
     from kcli.top import screen
-    from kcli.top.snapshot import Wanted
+    from kcli.top.snapshot import Selection
 
     config = admin_config(
         options,
@@ -194,7 +194,7 @@ async def _top(
         socket_connection_setup_timeout_max_ms=CONNECT_MS,
     )
     topics, groups = name_filter(options.topic or ".*"), name_filter(options.group or ".*")
-    wanted = Wanted(topics, groups, options.topic is not None)
+    selection = Selection(topics, groups, options.topic is not None)
     is_live = out is None and not options.once and is_redrawable(sys.stdout)
     async with Admin(config) as admin:
         await admin.nodes()
@@ -205,11 +205,13 @@ async def _top(
                 show = stack.enter_context(screen.on_a_terminal(views))
             else:
                 show = screen.as_text(views) if out is None else screen.as_rows(out, views)
-            looks = _looks(admin.cluster, wanted, options.interval or EVERY_S)
+            looks = _looks(admin.cluster, selection, options.interval or EVERY_S)
             return await _shown(looks, show, count, is_live)
 
 
-async def _looks(cluster: Cluster, wanted: Wanted, every_s: float) -> AsyncIterator[Seen]:
+async def _looks(
+    cluster: Cluster, selection: Selection, every_s: float
+) -> AsyncIterator[Dashboard]:
     """Yield samples for ever. Raises an error if the first one fails; later the cluster may be
     unreachable for a while.
     """
@@ -220,20 +222,22 @@ async def _looks(cluster: Cluster, wanted: Wanted, every_s: float) -> AsyncItera
     loop = asyncio.get_running_loop()
     began = loop.time()
     history = History()
-    yield history.seen(await take(cluster, wanted, patient=True))
+    yield history.update(await take(cluster, selection, patient=True))
     while True:
         await asyncio.sleep(max(0, began + every_s - loop.time()))
         began = loop.time()
         try:
-            now = await take(cluster, wanted, patient=False)
+            now = await take(cluster, selection, patient=False)
         except FAILURES as error:
             why = os_reason(error) if isinstance(error, OSError) else reason(error)
-            yield history.missed(why or "no answer in time")
+            yield history.note_failure(why or "no answer in time")
         else:
-            yield history.seen(now)
+            yield history.update(now)
 
 
-async def _shown(looks: AsyncIterator[Seen], show: Show, count: int | None, is_live: bool) -> int:
+async def _shown(
+    looks: AsyncIterator[Dashboard], show: Show, count: int | None, is_live: bool
+) -> int:
     """Show `count` samples; the first, whose rates are unknown, only on a terminal that shows the
     next ones too.
     """
@@ -242,9 +246,9 @@ async def _shown(looks: AsyncIterator[Seen], show: Show, count: int | None, is_l
         show(first)
     shown = 0
     while True:
-        seen = await anext(looks)
-        show(seen)
+        dashboard = await anext(looks)
+        show(dashboard)
         sys.stdout.flush()
         shown += 1
         if shown == count:
-            return FAILED if seen.refused or seen.missing else DONE
+            return FAILED if dashboard.refused or dashboard.missing else DONE

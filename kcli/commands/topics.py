@@ -282,13 +282,13 @@ async def _alter(admin: Admin, options: SimpleNamespace) -> None:
 
     assignments = _assignments(options.replica_assignment)
     names = await _existing(admin, options)
-    added: dict[str, Any] = dict.fromkeys(names)
+    new_assignments: dict[str, Any] = dict.fromkeys(names)
     if assignments:
         for name, topic in (await admin.describe_topics(names)).items():
-            added[name] = assignments[len(granted(topic).partitions) :]
+            new_assignments[name] = assignments[len(granted(topic).partitions) :]
     raise_first(
         await admin.create_partitions(
-            {name: NewPartitions(options.partitions, added[name]) for name in names},
+            {name: NewPartitions(options.partitions, new_assignments[name]) for name in names},
             validate_only=options.dry_run,
         )
     )
@@ -363,9 +363,9 @@ async def _views(admin: Admin, options: SimpleNamespace) -> AsyncIterator[topic_
 
 
 async def _matching(admin: Admin, options: SimpleNamespace) -> list[TopicListing]:
-    wanted = (lambda _: True) if options.topic is None else name_filter(options.topic)
+    matches = (lambda _: True) if options.topic is None else name_filter(options.topic)
     listed = await admin.list_topics(include_internal=not options.exclude_internal)
-    return [topic for topic in listed if wanted(topic.name)]
+    return [topic for topic in listed if matches(topic.name)]
 
 
 async def _existing(admin: Admin, options: SimpleNamespace) -> list[str]:
@@ -411,8 +411,8 @@ def _broker_id(word: str) -> int:
 
 def _check(options: SimpleNamespace) -> None:
     """Check the rules between options, in Kafka's order and words."""
-    chosen = [name for name in ACTIONS if getattr(options, name)]
-    if len(chosen) != 1:
+    actions = [name for name in ACTIONS if getattr(options, name)]
+    if len(actions) != 1:
         refuse(
             "Command must include exactly one action: --list, --describe, --create, --alter or "
             "--delete"

@@ -427,17 +427,17 @@ LISTINGS = {
 
 async def _abort(options: SimpleNamespace) -> int:
     async with _admin(options) as admin:
-        wanted = await _open_transaction(options, admin)
+        transaction = await _open_transaction(options, admin)
         step = (
-            f"abort the transaction of producer {wanted.producer_id} in {wanted.partition}, with "
-            "the records that are in it"
+            f"abort the transaction of producer {transaction.producer_id} in "
+            f"{transaction.partition}, with the records that are in it"
         )
         if options.dry_run:
             would(step)
             return DONE
         await confirm(options, step)
-        with _failing(f"Failed to abort transaction {wanted}"):
-            await admin.transactions.abort(wanted)
+        with _failing(f"Failed to abort transaction {transaction}"):
+            await admin.transactions.abort(transaction)
     return DONE
 
 

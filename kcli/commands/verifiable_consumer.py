@@ -178,7 +178,7 @@ class VerifiableConsumer(RebalanceListener):
         self._options = options
         self._config = config
         limit = options.max_messages
-        self._left = None if limit is None or limit < 0 else limit
+        self._remaining = None if limit is None or limit < 0 else limit
 
     async def all(self) -> None:
         """Raises the errors of poll."""
@@ -206,11 +206,11 @@ class VerifiableConsumer(RebalanceListener):
         """Poll and commit until enough records were read."""
         _print_event("startup_complete")
         consumer.subscribe([self._options.topic], listener=self)
-        while self._left != 0:
+        while self._remaining != 0:
             records = await consumer.poll(FOREVER_MS)
             offsets: dict[TopicPartition, Offset] = {}
             try:
-                offsets = self._taken(records)
+                offsets = self._offsets_of(records)
             finally:
                 # Records that were not reported must not be committed when the consumer closes.
                 await _go_back(consumer, records, offsets)
@@ -223,7 +223,7 @@ class VerifiableConsumer(RebalanceListener):
     def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
         _print_event("partitions_revoked", partitions=list(map(_partition, partitions)))
 
-    def _taken(self, records: Sequence[ConsumerRecord]) -> dict[TopicPartition, Offset]:
+    def _offsets_of(self, records: Sequence[ConsumerRecord]) -> dict[TopicPartition, Offset]:
         """Report the records, but no more than requested; return the offsets after them."""
         by_partition: dict[TopicPartition, list[ConsumerRecord]] = {}
         for record in records:
@@ -232,7 +232,7 @@ class VerifiableConsumer(RebalanceListener):
         offsets: dict[TopicPartition, Offset] = {}
         summaries = []
         for partition, all_of in by_partition.items():
-            of = all_of[: self._left]
+            of = all_of[: self._remaining]
             if not of:
                 break
             first, last = of[0].offset, of[-1].offset
@@ -242,8 +242,8 @@ class VerifiableConsumer(RebalanceListener):
             )
             if self._options.verbose:
                 self._print_records(of)
-            if self._left is not None:
-                self._left -= len(of)
+            if self._remaining is not None:
+                self._remaining -= len(of)
         _print_event("records_consumed", count=len(records), partitions=summaries)
         return offsets
 

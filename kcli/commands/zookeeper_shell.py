@@ -56,17 +56,17 @@ class Shell(Command):
         }
         hosts: list[str] = []
         own: list[str] = []
-        left = list(args)
-        while left and (not hosts or left[0].startswith("-")):
-            word = left.pop(0)
+        rest = list(args)
+        while rest and (not hosts or rest[0].startswith("-")):
+            word = rest.pop(0)
             if not word.startswith("-"):
                 hosts.append(word)
                 continue
             own.append(word)
-            if word in with_value and left:
-                own.append(left.pop(0))
+            if word in with_value and rest:
+                own.append(rest.pop(0))
         super().parse_args(ctx, own)
-        ctx.params["words"] = [*hosts, *left]
+        ctx.params["words"] = [*hosts, *rest]
         return []
 
 

@@ -96,6 +96,6 @@ def encoding(name: str) -> Encoding | None:
     if name == TEXT:
         return None
     if name not in ENCODINGS:
-        known = ", ".join((TEXT, *ENCODINGS))
-        raise UnknownEncoding(f"'{name}' is not an encoding; encodings are {known}")
+        names = ", ".join((TEXT, *ENCODINGS))
+        raise UnknownEncoding(f"'{name}' is not an encoding; encodings are {names}")
     return ENCODINGS[name]

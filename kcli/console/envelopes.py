@@ -152,16 +152,16 @@ def from_map(fields: Mapping[Any, Any]) -> Incoming:
 
 def _renamed(fields: Mapping[Any, Any]) -> dict[str, Any]:
     """Rename kcat's fields to ours."""
-    named: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for name, content in fields.items():
         field = _OF_KCAT.get(name, name)
-        if field in named:
+        if field in result:
             raise Unreadable(f"it has both {field} and {name}")
         if field in _FIELDS:
-            named[field] = content
+            result[field] = content
         elif name not in _UNREAD:
             raise Unreadable(f"it has a field {name!r}; fields are {', '.join(_FIELDS)}")
-    return named
+    return result
 
 
 def _bytes(name: str, content: object) -> bytes | None:

@@ -27,7 +27,7 @@ async def seek(
     consumer: Consumer,
     config: ConsumerConfig,
     partitions: Iterable[TopicPartition],
-    wanted: OffsetRange,
+    offset_range: OffsetRange,
     *,
     to_end: bool = False,
 ) -> UpTo | None:
@@ -39,19 +39,19 @@ async def seek(
     """
     partitions = list(partitions)
     stops = None
-    if wanted.stop is not None or to_end:
-        stops = await _stops(consumer, partitions, wanted.stop or Edge.END)
-    if stops is None and isinstance(wanted.start, Edge):
+    if offset_range.stop is not None or to_end:
+        stops = await _stops(consumer, partitions, offset_range.stop or Edge.END)
+    if stops is None and isinstance(offset_range.start, Edge):
         consumer.assign(partitions)
-        at_start = wanted.start is Edge.START
+        at_start = offset_range.start is Edge.START
         await (consumer.seek_to_beginning() if at_start else consumer.seek_to_end())
         return None
-    if stops is None and isinstance(wanted.start, Exact):
-        starts = dict.fromkeys(partitions, wanted.start.offset)
+    if stops is None and isinstance(offset_range.start, Exact):
+        starts = dict.fromkeys(partitions, offset_range.start.offset)
     else:
-        starts = await _starts(consumer, config, partitions, wanted)
+        starts = await _starts(consumer, config, partitions, offset_range)
     if stops is not None and config.auto_offset_reset == "none":
-        await _check_for_gaps(consumer, wanted, starts)
+        await _check_for_gaps(consumer, offset_range, starts)
     consumer.assign(partitions)
     for partition, offset in starts.items():
         await consumer.seek(partition, offset)
@@ -59,14 +59,14 @@ async def seek(
 
 
 async def _check_for_gaps(
-    consumer: Consumer, wanted: OffsetRange, starts: dict[TopicPartition, Offset]
+    consumer: Consumer, offset_range: OffsetRange, starts: dict[TopicPartition, Offset]
 ) -> None:
     """Raises OFFSET_OUT_OF_RANGE if a log does not have the start, as a fetch would: up to a stop,
     missing offsets would otherwise be skipped.
     """
     first = await consumer.beginning_offsets(starts)
     ends = await consumer.end_offsets(starts)
-    exact = wanted.start.offset if isinstance(wanted.start, Exact) else None
+    exact = offset_range.start.offset if isinstance(offset_range.start, Exact) else None
     gaps = []
     for partition, start in starts.items():
         begin, end = first[partition], ends[partition]
@@ -98,12 +98,12 @@ async def _starts(
     consumer: Consumer,
     config: ConsumerConfig,
     partitions: list[TopicPartition],
-    wanted: OffsetRange,
+    offset_range: OffsetRange,
 ) -> dict[TopicPartition, Offset]:
-    if wanted.start is Edge.END:
+    if offset_range.start is Edge.END:
         return await consumer.end_offsets(partitions)
     first = await consumer.beginning_offsets(partitions)
-    match wanted.start:
+    match offset_range.start:
         case Edge.START:
             return first
         case Exact(offset):
@@ -117,7 +117,7 @@ async def _starts(
         case Last(records):
             ends = await consumer.end_offsets(partitions)
             return await _last(config, records, first, ends)
-    raise AssertionError(wanted.start)
+    raise AssertionError(offset_range.start)
 
 
 async def _last(
@@ -155,7 +155,7 @@ async def _looked_up(
     while pending := [p for p in ends if p not in found]:
         high = {p: low[p] for p in pending}
         low |= {p: max(first[p], high[p] - step) for p in pending}
-        seen = {p: deque[Offset](maxlen=missing[p]) for p in pending}
+        last_offsets = {p: deque[Offset](maxlen=missing[p]) for p in pending}
         consumer.assign(pending)
         for partition in pending:
             await consumer.seek(partition, low[partition])
@@ -163,11 +163,11 @@ async def _looked_up(
         while (batches := await reading.poll(None, RECORDS_AT_ONCE)) is not None:
             for batch in batches:
                 partition = TopicPartition(batch.topic, batch.partition)
-                seen[partition].extend([row[0] for row in batch.rows])
+                last_offsets[partition].extend([row[0] for row in batch.rows])
         for partition in pending:
-            missing[partition] -= len(seen[partition])
+            missing[partition] -= len(last_offsets[partition])
             if not missing[partition]:
-                found[partition] = seen[partition][0]
+                found[partition] = last_offsets[partition][0]
             elif low[partition] == first[partition]:
                 found[partition] = first[partition]
         step = min(2 * step, max(records, LARGEST_STEP))

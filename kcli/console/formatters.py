@@ -149,16 +149,16 @@ _FORMATTERS: dict[str, Callable[[Mapping[str, str]], Formatter]] = {
 def _of_coordinator(kind: str) -> Formatter:
     from kcli.console import coordinator_formatters  # loaded only if requested
 
-    made: Callable[[], Formatter] = getattr(coordinator_formatters, kind)
-    return made()
+    new_formatter: Callable[[], Formatter] = getattr(coordinator_formatters, kind)
+    return new_formatter()
 
 
 def formatter(name: str, properties: Mapping[str, str]) -> Formatter:
     """Return the formatter by the name of Kafka's class, old or new. Raises UnknownClass."""
     for package in _PACKAGES:
-        made = _FORMATTERS.get(name.removeprefix(package))
-        if made is not None:
-            return made(properties)
+        new_formatter = _FORMATTERS.get(name.removeprefix(package))
+        if new_formatter is not None:
+            return new_formatter(properties)
     raise UnknownClass(f"{name} is not a formatter that k has; it has {', '.join(_FORMATTERS)}")
 
 
@@ -172,8 +172,8 @@ def _deserializer(properties: Mapping[str, str], key: str) -> Show | None:
         return _number(name.rpartition(".")[2], *_SIZES[short])
     if short in _TEXTS:
         return _TEXTS[short]
-    known = ", ".join(sorted(f"{short_name}Deserializer" for short_name in (*_SIZES, *_TEXTS)))
-    raise UnknownClass(f"{name} is not a deserializer that k has; it has {known}")
+    names = ", ".join(sorted(f"{short_name}Deserializer" for short_name in (*_SIZES, *_TEXTS)))
+    raise UnknownClass(f"{name} is not a deserializer that k has; it has {names}")
 
 
 def _number(name: str, format: str, show: Callable[..., str]) -> Show:

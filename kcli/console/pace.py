@@ -23,9 +23,9 @@ class RecordPace:
         earned = (now - self._at) * self._per_second
         self._credit = min(self._max_credit, self._credit + earned)
         self._at = now
-        taken = min(most, int(self._credit))
-        self._credit -= taken
-        return taken
+        count = min(most, int(self._credit))
+        self._credit -= count
+        return count
 
     @property
     def pause_s(self) -> float:

@@ -62,10 +62,10 @@ class ReadingOptions:
 class Reading:
     """One run; `count` is the number of records that were printed, or should have been."""
 
-    def __init__(self, wanted: ReadingOptions, formats: Formatter, config: ConsumerConfig) -> None:
+    def __init__(self, options: ReadingOptions, formats: Formatter, config: ConsumerConfig) -> None:
         self.count = 0
-        self._wanted = wanted
-        self._include = None if wanted.include is None else compiled(wanted.include)
+        self._options = options
+        self._include = None if options.include is None else compiled(options.include)
         self._formats = formats
         self._config = config
         self._output = StandardOutput()
@@ -84,7 +84,7 @@ class Reading:
         from kcli.client.serialization import BYTES_IN
 
         async with Consumer(self._config, **BYTES_IN) as consumer:
-            if self._wanted.in_group:
+            if self._options.in_group:
                 await self._share(consumer)
                 return
             partitions = await self._wait_for_partitions(consumer)
@@ -102,33 +102,33 @@ class Reading:
 
     async def print_all(self, poll: Poll) -> None:
         """Print the records of `poll` as long as it returns some in time."""
-        while (most := self._left()) > 0 and (found := await poll(self._patience_ms(), most)):
+        while (most := self._remaining()) > 0 and (found := await poll(self._patience_ms(), most)):
             await self._print(found)
 
     async def _share(self, consumer: Consumer) -> None:
         """Print the group's records; at the end the consumer commits printed ones, and leaves."""
-        topic = self._wanted.topic
+        topic = self._options.topic
         consumer.subscribe([] if topic is None else [topic], pattern=self._include)
         try:
             await self.print_all(consumer.poll_batches)
         finally:
             for partition in set(self._unprinted) & set(consumer.assignment):
                 await consumer.seek(partition, self._unprinted[partition])
-        if self._left() > 0 and self._wanted.patience_ms != 0 and not consumer.cluster.nodes:
+        if self._remaining() > 0 and self._options.patience_ms != 0 and not consumer.cluster.nodes:
             raise ClusterUnreachable("listTopics")
 
-    def _left(self) -> int:
+    def _remaining(self) -> int:
         """Return how many records to poll at once. With a filter, more than are left to print; but
         in a group only as many, since unread records must not be committed.
         """
-        limit, wanted = self._wanted.messages, self._wanted
-        passes_over = wanted.filter is not None and not wanted.in_group
+        limit, options = self._options.messages, self._options
+        passes_over = options.filter is not None and not options.in_group
         if limit is None or (passes_over and self.count < limit):
             return self._at_once
         return min(limit - self.count, self._at_once)
 
     def _patience_ms(self) -> float:
-        return FOREVER_MS if self._wanted.patience_ms is None else self._wanted.patience_ms
+        return FOREVER_MS if self._options.patience_ms is None else self._options.patience_ms
 
     async def _wait_for_partitions(self, consumer: Consumer) -> list[TopicPartition] | None:
         """Wait for existing partitions and return them; None if there are none in time."""
@@ -137,7 +137,7 @@ class Reading:
             async with asyncio.timeout(max(self._patience_ms(), REACH_MS) / 1000):
                 while not (partitions := await self._partitions(consumer)):
                     if not reached:
-                        complain(f"Waiting for topic {self._wanted}")
+                        complain(f"Waiting for topic {self._options}")
                     reached = True
                     await asyncio.sleep(LOOK_AGAIN_S)
         except TimeoutError:
@@ -148,19 +148,19 @@ class Reading:
 
     async def _go(self, consumer: Consumer, partitions: list[TopicPartition]) -> UpTo | None:
         """Seek to the start; return a reader up to the stop, if there is one."""
-        wanted = self._wanted
-        if wanted.offsets is not None:
+        options = self._options
+        if options.offsets is not None:
             return await seek(
-                consumer, self._config, partitions, wanted.offsets, to_end=wanted.to_end
+                consumer, self._config, partitions, options.offsets, to_end=options.to_end
             )
         consumer.assign(partitions)
-        if not wanted.to_end:
+        if not options.to_end:
             return None
         return UpTo(consumer, self._config, await consumer.end_offsets(partitions))
 
     async def _partitions(self, consumer: Consumer) -> list[TopicPartition]:
         """Return the selected partitions that exist now."""
-        cluster, config, topic = consumer.cluster, self._config, self._wanted.topic
+        cluster, config, topic = consumer.cluster, self._config, self._options.topic
         names = None if topic is None else [topic]
         create = config.allow_auto_create_topics and names is not None
         refused = await cluster.retry(
@@ -177,36 +177,36 @@ class Reading:
             if self._is_included(topic)
             for partition in topic.partitions
         ]
-        number = self._wanted.partition
+        number = self._options.partition
         if number is None or not found:
             return found
-        chosen = [partition for partition in found if partition.partition == number]
-        if not chosen:
+        selection = [partition for partition in found if partition.partition == number]
+        if not selection:
             raise Refused(f"topic {topic} has no partition {number}; it has {len(found)}")
-        return chosen
+        return selection
 
     def _is_included(self, topic: TopicMetadata) -> bool:
         if self._include is None:
-            return topic.name == self._wanted.topic
+            return topic.name == self._options.topic
         internal = topic.is_internal and self._config.exclude_internal_topics
         return not internal and self._include.fullmatch(topic.name) is not None
 
     async def _keep_up(self, consumer: Consumer) -> None:
         """Assign partitions and topics that were added (metadata.max.age.ms)."""
-        while self._wanted.partition is None:
+        while self._options.partition is None:
             await asyncio.sleep(self._config.metadata_max_age_ms / 1000)
             try:
                 found = await self._partitions(consumer)
             except EXPECTED as error:
                 complain(f"k console-consumer: {reason(error)}")
                 continue
-            if added := set(found) - set(consumer.assignment):
-                consumer.assign([*consumer.assignment, *sorted(added)])
+            if new := set(found) - set(consumer.assignment):
+                consumer.assign([*consumer.assignment, *sorted(new)])
 
     async def _print(self, batches: Sequence[FetchedBatch]) -> None:
-        if self._wanted.filter is not None:
-            batches = self._filtered(batches, self._wanted.filter)
-        if self._wanted.in_group:
+        if self._options.filter is not None:
+            batches = self._filtered(batches, self._options.filter)
+        if self._options.in_group:
             await self._print_in_group(batches)
             return
         try:
@@ -253,7 +253,7 @@ class Reading:
                 try:
                     lines.append(self._formats.line(batch, record))
                 except Unprintable as error:
-                    if not self._wanted.skip_unprintable:
+                    if not self._options.skip_unprintable:
                         return lines, error
                     complain(f"Error processing message, skipping this message: {error}")
                     lines.append(b"")
@@ -273,15 +273,15 @@ class Reading:
         self, batches: Sequence[FetchedBatch], filter: RecordFilter
     ) -> Sequence[FetchedBatch]:
         """Return the records that match, at most as many as are left to print."""
-        limit = self._wanted.messages
-        left = None if limit is None else limit - self.count
-        kept = []
+        limit = self._options.messages
+        rest = None if limit is None else limit - self.count
+        matches = []
         for batch in batches:
-            rows = [row for row in batch.rows if filter.matches(row)][:left]
-            kept.append(batch._replace(rows=rows))
-            if left is not None:
-                left -= len(rows)
-        return kept
+            rows = [row for row in batch.rows if filter.matches(row)][:rest]
+            matches.append(batch._replace(rows=rows))
+            if rest is not None:
+                rest -= len(rows)
+        return matches
 
     def _print_one_by_one(self, batches: Sequence[FetchedBatch]) -> None:
         """Print records one by one; one that cannot be printed is skipped or raised."""
@@ -291,11 +291,11 @@ class Reading:
                 try:
                     answer_bytes(self._formats.line(batch, record))
                 except Unprintable as error:
-                    if not self._wanted.skip_unprintable:
+                    if not self._options.skip_unprintable:
                         raise
                     complain(f"Error processing message, skipping this message: {error}")
 
 
-def whole_lines(lines: Iterable[bytes], taken: int) -> int:
-    """Return how many lines end within the first `taken` bytes of them all."""
-    return sum(1 for end in itertools.accumulate(map(len, lines)) if end <= taken)
+def whole_lines(lines: Iterable[bytes], size: int) -> int:
+    """Return how many lines end within the first `size` bytes of them all."""
+    return sum(1 for end in itertools.accumulate(map(len, lines)) if end <= size)

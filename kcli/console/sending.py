@@ -150,9 +150,9 @@ class Sending:
         assert self._topic is not None
         while self._at < end:
             some = values[self._at : min(self._at + VALUES_AT_ONCE, end)]
-            taken = producer.try_send_all(self._topic, some)
-            self._at += taken
-            if taken < len(some):
+            count = producer.try_send_all(self._topic, some)
+            self._at += count
+            if count < len(some):
                 await producer.ready(self._topic)
 
     async def _send_records(self, producer: Producer, pieces: Sequence[Any], end: int) -> None:

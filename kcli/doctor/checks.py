@@ -23,7 +23,7 @@ CLOCK_MS = 60_000
 """Maximum time by which a record may be ahead of this machine's clock."""
 SLOW_TRANSACTION_MS = 10_000
 """Time after its timeout within which a coordinator should abort a transaction."""
-NAMED = 3
+MAX_NAMES = 3
 """Maximum number of names in a finding."""
 OWN = ("broker.id", "node.id", "listeners", "log.dir", "broker.rack", "metrics.", "host", "port")
 """Beginnings and ends of settings whose values belong to one broker."""
@@ -37,16 +37,16 @@ class Finding(NamedTuple):
     remedy: str
 
 
-def addresses(seen: Snapshot) -> Iterator[Finding]:
+def addresses(snapshot: Snapshot) -> Iterator[Finding]:
     """Yield addresses of brokers that clients on this machine cannot reach."""
-    for address, why in seen.bootstrap.items():
+    for address, why in snapshot.bootstrap.items():
         yield Finding(
-            WARNING if seen.brokers else ERROR,
+            WARNING if snapshot.brokers else ERROR,
             f"bootstrap {address}",
             why,
             "start a broker there, or name one that runs in --bootstrap-server",
         )
-    for broker, why in sorted(seen.unreachable.items()):
+    for broker, why in sorted(snapshot.unreachable.items()):
         yield Finding(
             ERROR,
             f"broker {broker}",
@@ -54,7 +54,7 @@ def addresses(seen: Snapshot) -> Iterator[Finding]:
             "set advertised.listeners to an address that this machine can reach, or open the "
             "network path to it",
         )
-    hosts = {broker: node.host for broker, node in seen.brokers.items()}
+    hosts = {broker: node.host for broker, node in snapshot.brokers.items()}
     loopback = {broker for broker, host in hosts.items() if _is_loopback(host)}
     if loopback != hosts.keys():
         for broker in sorted(loopback):
@@ -73,12 +73,12 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def brokers(seen: Snapshot) -> Iterator[Finding]:
+def brokers(snapshot: Snapshot) -> Iterator[Finding]:
     """Yield brokers that hold replicas and are down."""
-    held: Counter[BrokerId] = Counter()
-    for _, partition in _partitions(seen):
-        held.update(set(partition.replicas) - seen.brokers.keys())
-    for broker, replicas in sorted(held.items()):
+    dead_replicas: Counter[BrokerId] = Counter()
+    for _, partition in _partitions(snapshot):
+        dead_replicas.update(set(partition.replicas) - snapshot.brokers.keys())
+    for broker, replicas in sorted(dead_replicas.items()):
         yield Finding(
             ERROR,
             f"broker {broker}",
@@ -87,27 +87,27 @@ def brokers(seen: Snapshot) -> Iterator[Finding]:
         )
 
 
-def partitions(seen: Snapshot) -> Iterator[Finding]:
+def partitions(snapshot: Snapshot) -> Iterator[Finding]:
     """Yield partitions without a leader, or with replicas out of sync, and the reason; those with
     the same reason together.
     """
-    failed = _failed_disks(seen)
+    failed = _failed_disks(snapshot)
     unled: defaultdict[str, list[TopicPartition]] = defaultdict(list)
     few: defaultdict[tuple[int | None, str], list[TopicPartition]] = defaultdict(list)
-    for key, partition in _partitions(seen):
+    for key, partition in _partitions(snapshot):
         missing = [b for b in partition.replicas if b not in partition.isr]
         if partition.leader is None:
             last = ", ".join(map(str, partition.isr)) or "none"
-            why = _why(seen, key, partition.replicas, failed)
+            why = _why(snapshot, key, partition.replicas, failed)
             unled[f"in sync: {last}; {why}"].append(key)
         elif missing:
-            least = _setting(seen, key.topic, "min.insync.replicas")
+            least = _setting(snapshot, key.topic, "min.insync.replicas")
             refuses = least is not None and len(partition.isr) < least
-            few[least if refuses else None, _why(seen, key, missing, failed)].append(key)
+            few[least if refuses else None, _why(snapshot, key, missing, failed)].append(key)
     for why, keys in unled.items():
         yield Finding(
             ERROR,
-            _named(map(str, keys), "partition"),
+            _list_of(map(str, keys), "partition"),
             f"no leader; {why}",
             "start one of those in sync; if none returns, what only they have is lost: "
             "k leader-election --election-type unclean",
@@ -116,22 +116,22 @@ def partitions(seen: Snapshot) -> Iterator[Finding]:
         refused = f", fewer than min.insync.replicas={least}: acks=all is refused"
         yield Finding(
             WARNING if least is None else ERROR,
-            _named(map(str, keys), "partition"),
+            _list_of(map(str, keys), "partition"),
             f"replicas out of sync{'' if least is None else refused}; {why}",
             "check the brokers that are named; k topics --describe shows when it is resolved",
         )
 
 
 def _why(
-    seen: Snapshot,
+    snapshot: Snapshot,
     key: TopicPartition,
     replicas: Iterable[BrokerId],
     failed: Mapping[BrokerId, str],
 ) -> str:
-    moving = seen.reassignments.get(key)
+    moving = snapshot.reassignments.get(key)
     reasons = []
     for broker in replicas:
-        if broker not in seen.brokers:
+        if broker not in snapshot.brokers:
             reasons.append(f"broker {broker} is down")
         elif moving is not None and broker in moving.adding:
             reasons.append(f"broker {broker} is being added as a replica")
@@ -142,18 +142,18 @@ def _why(
     return ", ".join(reasons)
 
 
-def _failed_disks(seen: Snapshot) -> dict[BrokerId, str]:
+def _failed_disks(snapshot: Snapshot) -> dict[BrokerId, str]:
     return {
         broker: directory.path
-        for broker, directories in seen.log_dirs.items()
+        for broker, directories in snapshot.log_dirs.items()
         if not isinstance(directories, KafkaError)
         for directory in directories
         if directory.error is not None
     }
 
 
-def disks(seen: Snapshot) -> Iterator[Finding]:
-    for broker, directories in sorted(seen.log_dirs.items()):
+def disks(snapshot: Snapshot) -> Iterator[Finding]:
+    for broker, directories in sorted(snapshot.log_dirs.items()):
         if isinstance(directories, KafkaError):
             continue
         for directory in directories:
@@ -177,16 +177,16 @@ def disks(seen: Snapshot) -> Iterator[Finding]:
                     )
 
 
-def settings(seen: Snapshot) -> Iterator[Finding]:
+def settings(snapshot: Snapshot) -> Iterator[Finding]:
     """Yield settings that differ between brokers, or that contradict each other."""
     by_name: defaultdict[str, dict[BrokerId, str | None]] = defaultdict(dict)
-    for broker, configs in seen.broker_configs.items():
+    for broker, configs in snapshot.broker_configs.items():
         for name, entry in configs.items():
             if not entry.is_sensitive and not name.startswith(OWN) and not name.endswith(OWN):
                 by_name[name][broker] = entry.value
     for name, values in sorted(by_name.items()):
         # A setting that some brokers lack belongs to another version.
-        if len(values) == len(seen.broker_configs) and len(set(values.values())) > 1:
+        if len(values) == len(snapshot.broker_configs) and len(set(values.values())) > 1:
             differences = ", ".join(f"{value} at broker {b}" for b, value in sorted(values.items()))
             yield Finding(
                 WARNING,
@@ -194,9 +194,9 @@ def settings(seen: Snapshot) -> Iterator[Finding]:
                 f"differs: {differences}",
                 f"k configs --alter --add-config {name}=...",
             )
-    for broker in sorted(seen.broker_configs):
-        yield from _together(seen, broker)
-    yield from _replicas_wanted(seen)
+    for broker in sorted(snapshot.broker_configs):
+        yield from _config_combinations(snapshot, broker)
+    yield from _replication_settings(snapshot)
 
 
 LESS = (
@@ -224,8 +224,8 @@ LESS = (
 """If the first is above the second, the third is the consequence."""
 
 
-def _together(seen: Snapshot, broker: BrokerId) -> Iterator[Finding]:
-    configs = seen.broker_configs[broker]
+def _config_combinations(snapshot: Snapshot, broker: BrokerId) -> Iterator[Finding]:
+    configs = snapshot.broker_configs[broker]
 
     def number(name: str) -> int | None:
         value = configs[name].value if name in configs else None
@@ -251,11 +251,11 @@ def _together(seen: Snapshot, broker: BrokerId) -> Iterator[Finding]:
         )
 
 
-def _replicas_wanted(seen: Snapshot) -> Iterator[Finding]:
+def _replication_settings(snapshot: Snapshot) -> Iterator[Finding]:
     single = []
-    for topic in sorted(seen.topics.values()):
+    for topic in sorted(snapshot.topics.values()):
         replicas = min((len(p.replicas) for p in topic.partitions), default=0)
-        least = _setting(seen, topic.name, "min.insync.replicas")
+        least = _setting(snapshot, topic.name, "min.insync.replicas")
         if least is not None and 0 < replicas < least:
             yield Finding(
                 ERROR,
@@ -274,23 +274,23 @@ def _replicas_wanted(seen: Snapshot) -> Iterator[Finding]:
                 f"k configs --alter --topic {topic.name} --add-config "
                 f"min.insync.replicas={replicas - 1}, or add a replica: k reassign-partitions",
             )
-        if replicas == 1 and len(seen.brokers) > 1:
+        if replicas == 1 and len(snapshot.brokers) > 1:
             single.append(topic.name)
     if single:
         yield Finding(
             WARNING,
-            _named(single, "topic"),
+            _list_of(single, "topic"),
             "on one broker only: if it is down they are unavailable, and if its disk fails they "
             "are lost",
             "add replicas: k reassign-partitions",
         )
 
 
-def clocks(seen: Snapshot) -> Iterator[Finding]:
+def clocks(snapshot: Snapshot) -> Iterator[Finding]:
     """Yield partitions with records from the future, due to a producer's clock, or the broker's."""
-    for key, newest in sorted(seen.newest_ms.items()):
-        if newest > seen.now_ms + CLOCK_MS:
-            ahead_s = (newest - seen.now_ms) / 1000
+    for key, newest in sorted(snapshot.newest_ms.items()):
+        if newest > snapshot.now_ms + CLOCK_MS:
+            ahead_s = (newest - snapshot.now_ms) / 1000
             yield Finding(
                 WARNING,
                 str(key),
@@ -300,9 +300,9 @@ def clocks(seen: Snapshot) -> Iterator[Finding]:
             )
 
 
-def groups(seen: Snapshot) -> Iterator[Finding]:
+def groups(snapshot: Snapshot) -> Iterator[Finding]:
     """Yield groups that stay in a rebalance, or whose members make no progress."""
-    for name, group in sorted(seen.groups.items()):
+    for name, group in sorted(snapshot.groups.items()):
         if group.state in REBALANCING and group.later_state in REBALANCING:
             yield Finding(
                 WARNING,
@@ -314,7 +314,7 @@ def groups(seen: Snapshot) -> Iterator[Finding]:
             continue
         stuck = {
             partition: lag
-            for partition, lag in lags(seen, group).items()
+            for partition, lag in lags(snapshot, group).items()
             if group.after.get(partition) == group.before[partition]
         }
         if stuck:
@@ -329,11 +329,11 @@ def groups(seen: Snapshot) -> Iterator[Finding]:
             )
 
 
-def transactions(seen: Snapshot) -> Iterator[Finding]:
+def transactions(snapshot: Snapshot) -> Iterator[Finding]:
     """Yield transactions that block readers of read_committed."""
-    kept_back = {p for p, end in seen.stable_ends.items() if end < seen.ends.get(p, 0)}
+    kept_back = {p for p, end in snapshot.stable_ends.items() if end < snapshot.ends.get(p, 0)}
     explained: set[TopicPartition] = set()
-    for transaction in seen.transactions:
+    for transaction in snapshot.transactions:
         explained.update(transaction.partitions)
         if transaction.open_ms > transaction.timeout_ms + SLOW_TRANSACTION_MS:
             yield Finding(
@@ -341,7 +341,7 @@ def transactions(seen: Snapshot) -> Iterator[Finding]:
                 f"transaction {transaction.transactional_id}",
                 f"is {transaction.state} after {transaction.open_ms / 1000:,.0f} s, with a timeout "
                 f"of {transaction.timeout_ms / 1000:,.0f} s; readers of read_committed wait in "
-                f"{_named(map(str, transaction.partitions), 'partition')}",
+                f"{_list_of(map(str, transaction.partitions), 'partition')}",
                 f"k transactions describe --transactional-id {transaction.transactional_id}; its "
                 "coordinator cannot reach the leaders of these partitions, or cannot write",
             )
@@ -349,19 +349,19 @@ def transactions(seen: Snapshot) -> Iterator[Finding]:
         yield Finding(
             ERROR,
             str(key),
-            f"keeps readers of read_committed back at {seen.stable_ends[key]} of {seen.ends[key]}, "
-            "and no coordinator knows of a transaction there",
+            f"keeps readers of read_committed back at {snapshot.stable_ends[key]} of "
+            f"{snapshot.ends[key]}, and no coordinator knows of a transaction there",
             "k transactions find-hanging, then k transactions abort",
         )
 
 
-def versions(seen: Snapshot) -> Iterator[Finding]:
+def versions(snapshot: Snapshot) -> Iterator[Finding]:
     """Yield a finding if brokers support different versions of the protocol."""
     kinds: defaultdict[tuple[tuple[int, tuple[int, int]], ...], list[BrokerId]] = defaultdict(list)
-    for broker, offered in sorted(seen.api_versions.items()):
+    for broker, offered in sorted(snapshot.api_versions.items()):
         kinds[tuple(sorted(offered.items()))].append(broker)
     if len(kinds) > 1:
-        sides = " and ".join(_named(map(str, of), "broker") for of in kinds.values())
+        sides = " and ".join(_list_of(map(str, of), "broker") for of in kinds.values())
         yield Finding(
             WARNING,
             "versions",
@@ -370,16 +370,16 @@ def versions(seen: Snapshot) -> Iterator[Finding]:
         )
 
 
-def _partitions(seen: Snapshot) -> Iterator[tuple[TopicPartition, PartitionDescription]]:
+def _partitions(snapshot: Snapshot) -> Iterator[tuple[TopicPartition, PartitionDescription]]:
     """Yield all partitions, those of internal topics last."""
-    topics = seen.topics.items()
+    topics = snapshot.topics.items()
     for name, topic in sorted(topics, key=lambda item: (item[1].is_internal, item[0])):
         for partition in topic.partitions:
             yield TopicPartition(name, partition.partition), partition
 
 
-def _setting(seen: Snapshot, topic: str, name: str) -> int | None:
-    entry = seen.topic_configs.get(topic, {}).get(name)
+def _setting(snapshot: Snapshot, topic: str, name: str) -> int | None:
+    entry = snapshot.topic_configs.get(topic, {}).get(name)
     return int(entry.value) if entry is not None and entry.value else None
 
 
@@ -387,11 +387,11 @@ def _count(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-def _named(names: Iterable[str], what: str) -> str:
+def _list_of(names: Iterable[str], what: str) -> str:
     """Return `topics a, b, c and 4 more`."""
     all_of = list(names)
-    rest = len(all_of) - NAMED
-    text = ", ".join(all_of[:NAMED]) + (f" and {rest} more" if rest > 0 else "")
+    rest = len(all_of) - MAX_NAMES
+    text = ", ".join(all_of[:MAX_NAMES]) + (f" and {rest} more" if rest > 0 else "")
     return f"{what}{'' if len(all_of) == 1 else 's'} {text}"
 
 

@@ -88,32 +88,32 @@ async def take(admin: Admin, bootstrap: Sequence[str], now_ms: int, watch_s: flo
     if len(closed) == len(addresses):
         return Snapshot(now_ms, {}, closed)
     nodes = {node.id: node for node in await admin.nodes()}
-    seen = Snapshot(now_ms, nodes, closed)
-    await _look_at_addresses(admin, seen)
-    reached = [broker for broker in nodes if broker not in seen.unreachable]
-    await _attempt(seen, "topics", _ask_for_topics(admin, seen))
+    snapshot = Snapshot(now_ms, nodes, closed)
+    await _look_at_addresses(admin, snapshot)
+    reached = [broker for broker in nodes if broker not in snapshot.unreachable]
+    await _attempt(snapshot, "topics", _ask_for_topics(admin, snapshot))
     # Concurrently: a broker that cannot be reached costs each of them its timeout.
     await asyncio.gather(
-        _attempt(seen, "settings", _ask_for_settings(admin, seen, reached)),
-        _attempt(seen, "log directories", _ask_for_log_dirs(admin, seen, reached)),
-        _attempt(seen, "reassignments", _ask_for_reassignments(admin, seen)),
-        _attempt(seen, "transactions", _ask_for_transactions(admin, seen)),
-        _attempt(seen, "offsets", _ask_for_offsets(admin, seen)),
+        _attempt(snapshot, "settings", _ask_for_settings(admin, snapshot, reached)),
+        _attempt(snapshot, "log directories", _ask_for_log_dirs(admin, snapshot, reached)),
+        _attempt(snapshot, "reassignments", _ask_for_reassignments(admin, snapshot)),
+        _attempt(snapshot, "transactions", _ask_for_transactions(admin, snapshot)),
+        _attempt(snapshot, "offsets", _ask_for_offsets(admin, snapshot)),
     )
-    await _attempt(seen, "groups", _ask_for_groups(admin, seen, watch_s))
-    seen.refusals.sort()
-    return seen
+    await _attempt(snapshot, "groups", _ask_for_groups(admin, snapshot, watch_s))
+    snapshot.refusals.sort()
+    return snapshot
 
 
-async def _attempt(seen: Snapshot, what: str, asking: Coroutine[None, None, None]) -> None:
+async def _attempt(snapshot: Snapshot, what: str, asking: Coroutine[None, None, None]) -> None:
     """Await a request; if it is refused, note that, so that the other requests go on."""
     try:
         await asking
     except (ClientError, KafkaError, ProtocolError, OSError) as error:
-        seen.refusals.append(f"{what}: {reason(error)}")
+        snapshot.refusals.append(f"{what}: {reason(error)}")
 
 
-async def _look_at_addresses(admin: Admin, seen: Snapshot) -> None:
+async def _look_at_addresses(admin: Admin, snapshot: Snapshot) -> None:
     async def look(node: Node) -> None:
         try:
             versions[node.id] = await versions_at(admin, node)
@@ -122,60 +122,60 @@ async def _look_at_addresses(admin: Admin, seen: Snapshot) -> None:
 
     silent: dict[BrokerId, str] = {}
     versions: dict[BrokerId, Mapping[int, tuple[int, int]]] = {}
-    await asyncio.gather(*map(look, seen.brokers.values()))
-    seen.unreachable, seen.api_versions = silent, versions
+    await asyncio.gather(*map(look, snapshot.brokers.values()))
+    snapshot.unreachable, snapshot.api_versions = silent, versions
 
 
-async def _ask_for_topics(admin: Admin, seen: Snapshot) -> None:
+async def _ask_for_topics(admin: Admin, snapshot: Snapshot) -> None:
     described = await admin.describe_topics([topic.name for topic in await admin.list_topics()])
-    seen.topics = {n: d for n, d in described.items() if not isinstance(d, KafkaError)}
+    snapshot.topics = {n: d for n, d in described.items() if not isinstance(d, KafkaError)}
 
 
-async def _ask_for_settings(admin: Admin, seen: Snapshot, reached: Iterable[BrokerId]) -> None:
+async def _ask_for_settings(admin: Admin, snapshot: Snapshot, reached: Iterable[BrokerId]) -> None:
     resources = [(ResourceType.BROKER, str(broker)) for broker in reached]
-    resources += [(ResourceType.TOPIC, topic) for topic in seen.topics]
+    resources += [(ResourceType.TOPIC, topic) for topic in snapshot.topics]
     answers = await admin.describe_configs(resources)
     found = {
         (type, name): {entry.name: entry for entry in entries}
         for (type, name), entries in answers.items()
         if not isinstance(entries, KafkaError)
     }
-    seen.broker_configs = {int(n): c for (t, n), c in found.items() if t is ResourceType.BROKER}
-    seen.topic_configs = {n: c for (t, n), c in found.items() if t is ResourceType.TOPIC}
+    snapshot.broker_configs = {int(n): c for (t, n), c in found.items() if t is ResourceType.BROKER}
+    snapshot.topic_configs = {n: c for (t, n), c in found.items() if t is ResourceType.TOPIC}
 
 
-async def _ask_for_log_dirs(admin: Admin, seen: Snapshot, reached: Iterable[BrokerId]) -> None:
-    seen.log_dirs = await admin.describe_log_dirs(reached)
+async def _ask_for_log_dirs(admin: Admin, snapshot: Snapshot, reached: Iterable[BrokerId]) -> None:
+    snapshot.log_dirs = await admin.describe_log_dirs(reached)
 
 
-async def _ask_for_reassignments(admin: Admin, seen: Snapshot) -> None:
-    seen.reassignments = await admin.list_reassignments()
+async def _ask_for_reassignments(admin: Admin, snapshot: Snapshot) -> None:
+    snapshot.reassignments = await admin.list_reassignments()
 
 
-async def _ask_for_offsets(admin: Admin, seen: Snapshot) -> None:
+async def _ask_for_offsets(admin: Admin, snapshot: Snapshot) -> None:
     led = [
         TopicPartition(topic.name, partition.partition)
-        for topic in seen.topics.values()
+        for topic in snapshot.topics.values()
         for partition in topic.partitions
-        if partition.leader is not None and partition.leader not in seen.unreachable
+        if partition.leader is not None and partition.leader not in snapshot.unreachable
     ]
     ends = await admin.list_offsets(dict.fromkeys(led, LATEST))
     stable = await admin.list_offsets(dict.fromkeys(led, LATEST), isolation=READ_COMMITTED)
     newest = await admin.list_offsets(dict.fromkeys(led, MAX_TIMESTAMP))
-    seen.ends = {p: o.offset for p, o in ends.items() if not isinstance(o, KafkaError)}
-    seen.stable_ends = {p: o.offset for p, o in stable.items() if not isinstance(o, KafkaError)}
-    seen.newest_ms = {
+    snapshot.ends = {p: o.offset for p, o in ends.items() if not isinstance(o, KafkaError)}
+    snapshot.stable_ends = {p: o.offset for p, o in stable.items() if not isinstance(o, KafkaError)}
+    snapshot.newest_ms = {
         p: o.timestamp
         for p, o in newest.items()
         if not isinstance(o, KafkaError) and o.timestamp >= 0
     }
 
 
-async def _ask_for_groups(admin: Admin, seen: Snapshot, watch_s: float) -> None:
+async def _ask_for_groups(admin: Admin, snapshot: Snapshot, watch_s: float) -> None:
     """Collect the groups with members; twice if one of them lags, or is between two generations."""
     names = [listing.group for listing in await admin.groups.listings()]
     described = await admin.groups.describe(names)
-    seen.groups = groups = {
+    snapshot.groups = groups = {
         name: GroupProgress(group.state, len(group.members), {})
         for name, group in described.items()
         if not isinstance(group, KafkaError) and (group.members or group.state in REBALANCING)
@@ -184,7 +184,7 @@ async def _ask_for_groups(admin: Admin, seen: Snapshot, watch_s: float) -> None:
         return
     for name, committed in (await _committed(admin, groups)).items():
         groups[name].before = groups[name].after = committed
-    if not any(lags(seen, group) or group.state in REBALANCING for group in groups.values()):
+    if not any(lags(snapshot, group) or group.state in REBALANCING for group in groups.values()):
         return
     await asyncio.sleep(watch_s)
     for name, committed in (await _committed(admin, groups)).items():
@@ -205,25 +205,25 @@ async def _committed(
     }
 
 
-def lags(seen: Snapshot, group: GroupProgress) -> dict[TopicPartition, int]:
+def lags(snapshot: Snapshot, group: GroupProgress) -> dict[TopicPartition, int]:
     """Return the partitions that had more records than the group had committed at first, and how
     many more.
     """
     return {
-        partition: seen.ends[partition] - offset
+        partition: snapshot.ends[partition] - offset
         for partition, offset in sorted(group.before.items())
-        if seen.ends.get(partition, 0) > offset
+        if snapshot.ends.get(partition, 0) > offset
     }
 
 
-async def _ask_for_transactions(admin: Admin, seen: Snapshot) -> None:
+async def _ask_for_transactions(admin: Admin, snapshot: Snapshot) -> None:
     listed = await admin.transactions.listings()
     unfinished = [listing.transactional_id for listing in listed if listing.state not in ENDED]
-    seen.transactions = tuple(
+    snapshot.transactions = tuple(
         OpenTransaction(
             name,
             found.state,
-            seen.now_ms - found.started_at,
+            snapshot.now_ms - found.started_at,
             found.timeout_ms,
             found.partitions,
         )

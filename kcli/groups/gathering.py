@@ -100,8 +100,11 @@ async def readings(
     """
     offsets = await committed(admin, [group.group for group in groups])
     concerned = {p for group in groups for p in _partitions(group, offsets[group.group])}
-    known = await ends(admin, concerned)
-    return {group.group: list(_readings(group, offsets[group.group], known)) for group in groups}
+    ends_by_partition = await ends(admin, concerned)
+    return {
+        group.group: list(_readings(group, offsets[group.group], ends_by_partition))
+        for group in groups
+    }
 
 
 def _partitions(group: GroupDescription, offsets: Committed) -> Iterator[TopicPartition]:
@@ -152,14 +155,14 @@ class Ages:
             for reading in readings
             if reading.committed is not None and reading.lag is not None and reading.lag > 0
         }
-        known = {at: self._times[at] for at in behind.items() if at in self._times}
-        if missing := dict(at for at in behind.items() if at not in known):
+        times = {at: self._times[at] for at in behind.items() if at in self._times}
+        if missing := dict(at for at in behind.items() if at not in times):
             for partition, found in (await admin.record_times(missing)).items():
                 time_ms = None if isinstance(found, KafkaError) else found
-                known[partition, missing[partition]] = time_ms
-        self._times = known
+                times[partition, missing[partition]] = time_ms
+        self._times = times
         now_ms = time.time() * 1000
-        return [_age(reading, known, now_ms) for reading in readings]
+        return [_age(reading, times, now_ms) for reading in readings]
 
 
 def _age(

@@ -49,7 +49,7 @@ class PartitionLag(NamedTuple):
     lag_seconds: float | None
 
 
-class SeenLag(NamedTuple):
+class GroupLag(NamedTuple):
     look: Look
     parts: Sequence[PartitionLag]
 
@@ -58,15 +58,15 @@ class Trend:
     """The rate of change of a number, over the last samples."""
 
     def __init__(self) -> None:
-        self._seen: deque[tuple[float, int]] = deque(maxlen=WINDOW)
+        self._samples: deque[tuple[float, int]] = deque(maxlen=WINDOW)
 
     def per_second(self, time_s: float, lag: int | None) -> float | None:
         """Add a sample, and return the change per second."""
         if lag is None:
-            self._seen.clear()
+            self._samples.clear()
             return None
-        self._seen.append((time_s, lag))
-        first_s, first = self._seen[0]
+        self._samples.append((time_s, lag))
+        first_s, first = self._samples[0]
         return (lag - first) / (time_s - first_s) if time_s > first_s else None
 
 
@@ -80,7 +80,7 @@ def begun(reading: GroupPosition, starts: Mapping[TopicPartition, Offset]) -> Gr
     return reading
 
 
-def left(reading: GroupPosition) -> int | None:
+def lag_of(reading: GroupPosition) -> int | None:
     """Return the number of records left to read."""
     return None if reading.lag is None else max(0, reading.lag)
 
@@ -88,8 +88,8 @@ def left(reading: GroupPosition) -> int | None:
 def total(lags: Iterable[int | None]) -> int | None:
     """Return the sum; None if one is unknown, or if there are none."""
     lags = list(lags)
-    known = [lag for lag in lags if lag is not None]
-    return sum(known) if known and len(known) == len(lags) else None
+    numbers = [lag for lag in lags if lag is not None]
+    return sum(numbers) if numbers and len(numbers) == len(lags) else None
 
 
 def oldest(ages: Sequence[float | None]) -> float | None:

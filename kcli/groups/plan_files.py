@@ -68,18 +68,18 @@ def _rows(lines: Iterable[str]) -> Iterator[tuple[int, str, list[str]]]:
     number = 1
     source = iter(lines)
     for first in source:
-        taken = [first]
+        row_lines = [first]
         # csv.reader would read past an open quote, so the lines of a row are collected first.
-        while sum(line.count('"') for line in taken) % 2 and (more := next(source, None)):
-            taken.append(more)
-        text = "".join(taken).strip(" \r\n")
+        while sum(line.count('"') for line in row_lines) % 2 and (more := next(source, None)):
+            row_lines.append(more)
+        text = "".join(row_lines).strip(" \r\n")
         if text:
             try:
                 fields = next(csv.reader(io.StringIO(text, newline="")))
             except csv.Error:
                 fields = []
             yield number, text, fields
-        number += len(taken)
+        number += len(row_lines)
 
 
 def _quoted(text: str) -> str:

@@ -170,12 +170,12 @@ class Targets:
         found = await self._admin.list_offsets(dict.fromkeys(partitions, spec))
         return {partition: granted(listed).offset for partition, listed in found.items()}
 
-    async def _within(self, wanted: Offsets) -> Offsets:
+    async def _within(self, targets: Offsets) -> Offsets:
         """Return the same offsets, moved into the range of their logs."""
-        first = await self._listed(wanted, EARLIEST)
-        last = await self._listed(wanted, LATEST)
+        first = await self._listed(targets, EARLIEST)
+        last = await self._listed(targets, LATEST)
         found = {}
-        for partition, offset in wanted.items():
+        for partition, offset in targets.items():
             found[partition] = min(max(offset, first[partition]), last[partition])
             if found[partition] != offset:
                 where = "higher than latest" if offset > last[partition] else "lower than earliest"
@@ -212,8 +212,8 @@ class Targets:
 
     async def _current(self, group: str, partitions: Collection[TopicPartition]) -> Offsets:
         current = (await committed(self._admin, [group]))[group]
-        known = {p: current[p].offset for p in partitions if p in current}
-        return known | await self._listed([p for p in partitions if p not in known], LATEST)
+        offsets = {p: current[p].offset for p in partitions if p in current}
+        return offsets | await self._listed([p for p in partitions if p not in offsets], LATEST)
 
     async def _from_file(self, group: str, out: Rows | None) -> Offsets:
         assert self._file is not None
@@ -229,10 +229,10 @@ async def partitions_named(admin: Admin, words: Iterable[str]) -> list[TopicPart
     """Return these partitions for `TOPIC:0,1`, all for `TOPIC`. Raises KafkaError for an unknown
     topic.
     """
-    named = [partition for word in words if ":" in word for partition in in_words(word)]
+    partitions = [partition for word in words if ":" in word for partition in in_words(word)]
     topics = await admin.describe_topics([word for word in words if ":" not in word])
     return [
-        *named,
+        *partitions,
         *(
             TopicPartition(name, p.partition)
             for name, topic in topics.items()

@@ -15,7 +15,7 @@ from kcli.groups import lag
 from kcli.groups.describing import existing
 from kcli.groups.gathering import DEAD, Ages, readings
 from kcli.groups.group_text import NOTHING, GroupPosition
-from kcli.groups.lag import Look, PartitionLag, SeenLag, Trend
+from kcli.groups.lag import GroupLag, Look, PartitionLag, Trend
 from kcli.options import Refused
 from kcli.output import answer, is_redrawable, visible
 from kcli.rows.listing import Rows
@@ -31,7 +31,7 @@ EVERY_S = 1.0
 ROOM_LINES = 3
 """Lines that a table leaves to its headings and the shell."""
 
-Show: TypeAlias = Callable[[Sequence[SeenLag]], None]
+Show: TypeAlias = Callable[[Sequence[GroupLag]], None]
 
 Names: TypeAlias = Callable[[], Awaitable[Sequence[str]]]
 
@@ -70,11 +70,11 @@ async def _until(
     loop = asyncio.get_running_loop()
     while True:
         began = loop.time()
-        seen = await watcher.look(await names())
-        last[:] = (group.look for group in seen)
-        show(seen)
+        group_lags = await watcher.look(await names())
+        last[:] = (group.look for group in group_lags)
+        show(group_lags)
         sys.stdout.flush()
-        if until_lag is not None and all(group.look.has_come_to(until_lag) for group in seen):
+        if until_lag is not None and all(group.look.has_come_to(until_lag) for group in group_lags):
             return
         await asyncio.sleep(max(0, began + every_s - loop.time()))
 
@@ -87,7 +87,7 @@ class _Watcher:
         self._trends: dict[str, Trend] = defaultdict(Trend)
         self._ages: dict[str, Ages] = defaultdict(Ages)
 
-    async def look(self, names: Sequence[str]) -> list[SeenLag]:
+    async def look(self, names: Sequence[str]) -> list[GroupLag]:
         groups = await existing(self._admin, names)
         for group in groups:
             if group.state == DEAD:
@@ -97,11 +97,11 @@ class _Watcher:
         starts = await self._starts(
             [reading for of_group in found.values() for reading in of_group]
         )
-        seen = []
+        group_lags = []
         for group in groups:
             of_group = [lag.begun(reading, starts) for reading in found[group.group]]
             ages = await self._ages[group.group].seconds(self._admin, of_group)
-            lags = [lag.left(reading) for reading in of_group]
+            lags = [lag.lag_of(reading) for reading in of_group]
             in_all = lag.total(lags)
             look = Look(
                 int(now_s * 1000),
@@ -113,15 +113,15 @@ class _Watcher:
                 lag.oldest(ages),
                 self._trends[group.group].per_second(now_s, in_all),
             )
-            seen.append(SeenLag(look, list(map(PartitionLag, of_group, lags, ages))))
-        return seen
+            group_lags.append(GroupLag(look, list(map(PartitionLag, of_group, lags, ages))))
+        return group_lags
 
     async def _starts(self, every: Sequence[GroupPosition]) -> dict[TopicPartition, Offset]:
         """Return the start offsets of partitions in which the groups have something to read."""
-        wanted = {
+        unread = {
             reading.partition for reading in every if reading.end is not None and reading.lag != 0
         }
-        found = await self._admin.list_offsets(dict.fromkeys(wanted, EARLIEST))
+        found = await self._admin.list_offsets(dict.fromkeys(unread, EARLIEST))
         return {
             p: listed_offset.offset
             for p, listed_offset in found.items()
@@ -129,13 +129,13 @@ class _Watcher:
         }
 
 
-def _nothing(seen: Sequence[SeenLag]) -> None:
+def _nothing(group_lags: Sequence[GroupLag]) -> None:
     """Show nothing: --until-lag alone prints when it has ended."""
 
 
 def _as_rows(out: Rows) -> Show:
-    def show(seen: Sequence[SeenLag]) -> None:
-        for group in seen:
+    def show(group_lags: Sequence[GroupLag]) -> None:
+        for group in group_lags:
             out.row(**group.look._asdict())
 
     return show
@@ -144,8 +144,8 @@ def _as_rows(out: Rows) -> Show:
 def _as_lines() -> Show:
     answer(lag.heading())
 
-    def show(seen: Sequence[SeenLag]) -> None:
-        for group in seen:
+    def show(group_lags: Sequence[GroupLag]) -> None:
+        for group in group_lags:
             answer(lag.line(group.look))
 
     return show
@@ -164,10 +164,12 @@ def _on_a_terminal() -> Iterator[Show]:
     with Live(
         console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
     ) as live:
-        yield lambda seen: live.update(_table(seen, console.height - ROOM_LINES), refresh=True)
+        yield lambda group_lags: live.update(
+            _table(group_lags, console.height - ROOM_LINES), refresh=True
+        )
 
 
-def _table(seen: Sequence[SeenLag], most: int) -> Any:
+def _table(group_lags: Sequence[GroupLag], most: int) -> Any:
     """Return a table of each group, followed by its partitions, those with the most lag first; at
     most `most` lines.
     """
@@ -184,7 +186,7 @@ def _table(seen: Sequence[SeenLag], most: int) -> Any:
         box=None,
     )
     lines: list[tuple[str, ...]] = []
-    for look, parts in seen:
+    for look, parts in group_lags:
         metrics = (
             _number(look.lag),
             lag.seconds(look.lag_seconds),

@@ -18,7 +18,7 @@ async def is_complete(addresses: Iterable[str], ids: Collection[int]) -> bool:
     controller.
     """
     views = await asyncio.gather(*map(_view_of, addresses))
-    return all(known == set(ids) and controller in ids for known, controller in views)
+    return all(brokers == set(ids) and controller in ids for brokers, controller in views)
 
 
 async def _view_of(address: str) -> tuple[set[int], int]:

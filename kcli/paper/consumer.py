@@ -247,7 +247,7 @@ class PaperConsumer:
         """Delete this member's owner nodes; others' nodes may be there if a claim's response was
         lost.
         """
-        await asyncio.gather(*(self._delete_owner(p) for p in self._member.held))
+        await asyncio.gather(*(self._delete_owner(p) for p in self._member.claims))
 
     async def _delete_owner(self, partition: TopicPartition) -> None:
         path = self._owner_path(partition)
@@ -261,15 +261,15 @@ class PaperConsumer:
         await self._make_parents()
         view = await self._view()
         self._same(session)
-        wanted = self._member.claim(view)
-        if wanted is None:
+        claim = self._member.claim(view)
+        if claim is None:
             return
         thread = self._member.thread.encode()
         try:
             await self._zookeeper.multi(
                 [
                     Check(znodes.member_path(self._group, self.id)),
-                    *(Create(self._owner_path(p), thread, ephemeral=True) for p in wanted),
+                    *(Create(self._owner_path(p), thread, ephemeral=True) for p in claim),
                 ]
             )
         except (NodeExists, NoNode) as error:
@@ -278,7 +278,7 @@ class PaperConsumer:
             if not await self._zookeeper.exists(error.path, self._look_again):
                 self._changed.set()
             return
-        await self._start_reading(wanted, session)
+        await self._start_reading(claim, session)
         self._member.claimed()
 
     async def _wait(self) -> None:

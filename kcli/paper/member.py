@@ -104,7 +104,7 @@ class PaperMember:
     state: PaperState = PaperState.OUTSIDE
     session: int = 0
     """Incremented when a session expires: earlier work is then void."""
-    held: tuple[TopicPartition, ...] = ()
+    claims: tuple[TopicPartition, ...] = ()
     """Partitions whose owner nodes may be this member's, because it has tried to create them."""
     view: GroupView | None = None
     """The view that the last claim was based on."""
@@ -114,14 +114,14 @@ class PaperMember:
     @property
     def owned(self) -> tuple[TopicPartition, ...]:
         """The partitions that it reads."""
-        return self.held if self.state is PaperState.OWNING else ()
+        return self.claims if self.state is PaperState.OWNING else ()
 
     def registered(self) -> None:
         self._go(PaperState.RELEASING)
 
     def released(self) -> None:
         """Note that this member has no owner nodes."""
-        self.held = ()
+        self.claims = ()
         self._go(PaperState.CLAIMING)
 
     def claim(self, view: GroupView) -> tuple[TopicPartition, ...] | None:
@@ -131,13 +131,13 @@ class PaperMember:
             self._go(PaperState.OUTSIDE)
             return None
         self.view = view
-        self.held = tuple(
+        self.claims = tuple(
             TopicPartition(topic, partition)
             for topic, threads in sorted(view.threads.items())
             for partition in share(view.partitions[topic], threads, self.thread)
             if view.has_brokers
         )
-        return self.held
+        return self.claims
 
     def claimed(self) -> None:
         """Note that all partitions were claimed and are read now."""
@@ -148,7 +148,7 @@ class PaperMember:
         """Note that the claim failed: another member owns a partition, or parent nodes are
         missing.
         """
-        self.held = ()
+        self.claims = ()
         self._go(PaperState.WAITING)
 
     def again(self, *, in_vain: bool) -> None:
@@ -180,15 +180,15 @@ class PaperMember:
 
     def expired(self) -> None:
         self.session += 1
-        self.held = ()
+        self.claims = ()
         self.waits = 0
         self._go(PaperState.OUTSIDE)
 
     def check(self) -> None:
-        assert self.held == () or self.state not in (PaperState.OUTSIDE, PaperState.WAITING)
+        assert self.claims == () or self.state not in (PaperState.OUTSIDE, PaperState.WAITING)
         assert self.state is not PaperState.OWNING or self.view is not None
         assert self.waits <= self.max_retries or self.state is PaperState.WAITING
-        assert len(set(self.held)) == len(self.held)
+        assert len(set(self.claims)) == len(self.claims)
 
     def _go(self, state: PaperState) -> None:
         assert self.state in VALID_PREVIOUS_STATES[state], f"from {self.state} to {state}"

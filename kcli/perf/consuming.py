@@ -46,12 +46,12 @@ class Consuming:
 
     def __init__(
         self,
-        wanted: ConsumerPerfOptions,
+        options: ConsumerPerfOptions,
         config: ConsumerConfig,
         on_window: Callable[[Consumed, float, int], object],
         now_ms: Callable[[], int],
     ) -> None:
-        self._wanted = wanted
+        self._options = options
         self._config = config
         self._on_window = on_window
         self._now_ms = now_ms
@@ -86,9 +86,9 @@ class Consuming:
 
     async def _share(self, consumer: Consumer) -> None:
         """Read as a member of the group; the search for partitions is joining it."""
-        wanted = self._wanted
-        topics = [] if wanted.topic is None else [wanted.topic]
-        consumer.subscribe(topics, pattern=wanted.include, listener=_Watch(self._rebalanced))
+        options = self._options
+        topics = [] if options.topic is None else [options.topic]
+        consumer.subscribe(topics, pattern=options.include, listener=_Watch(self._rebalanced))
         await self._read(consumer)
         if not consumer.cluster.nodes:
             raise ClusterUnreachable("listTopics")
@@ -104,9 +104,9 @@ class Consuming:
         return now_ms
 
     async def _read(self, consumer: Consumer) -> None:
-        loop, wanted = asyncio.get_running_loop(), self._wanted
+        loop, options = asyncio.get_running_loop(), self._options
         last_s = loop.time()
-        while self._records < wanted.records and loop.time() - last_s <= wanted.patience_s:
+        while self._records < options.records and loop.time() - last_s <= options.patience_s:
             found = await consumer.poll_batches(POLL_MS)
             if not found:
                 continue
@@ -117,7 +117,7 @@ class Consuming:
                 self._bytes += sum(map(len, filter(None, map(_value, records))))
                 self._bytes += sum(map(len, filter(None, map(_key, records))))
             now_ms = self._now_ms()
-            if now_ms - self._window_ms >= wanted.report_every_s * 1000:
+            if now_ms - self._window_ms >= options.report_every_s * 1000:
                 self._report(now_ms)
 
     def _report(self, now_ms: int) -> None:
@@ -136,7 +136,7 @@ class Consuming:
         """Wait for existing partitions and assign them; return False if there are none in time."""
         reached = False
         try:
-            async with asyncio.timeout(self._wanted.patience_s):
+            async with asyncio.timeout(self._options.patience_s):
                 while not (partitions := await self._partitions(consumer)):
                     reached = True
                     await asyncio.sleep(LOOK_AGAIN_S)
@@ -150,7 +150,7 @@ class Consuming:
 
     async def _partitions(self, consumer: Consumer) -> list[TopicPartition]:
         """Return the existing partitions. Raises KafkaError if the topic is unauthorized."""
-        cluster, topic = consumer.cluster, self._wanted.topic
+        cluster, topic = consumer.cluster, self._options.topic
         refused = await cluster.retry(
             "listTopics",
             cluster.deadline(self._config.default_api_timeout_ms),
@@ -170,10 +170,10 @@ class Consuming:
         ]
 
     def _is_included(self, topic: TopicMetadata) -> bool:
-        if self._wanted.include is None:
-            return topic.name == self._wanted.topic
+        if self._options.include is None:
+            return topic.name == self._options.topic
         hidden = topic.is_internal and self._config.exclude_internal_topics
-        return not hidden and self._wanted.include.fullmatch(topic.name) is not None
+        return not hidden and self._options.include.fullmatch(topic.name) is not None
 
 
 class _Watch(RebalanceListener):

@@ -88,8 +88,8 @@ def _metric(name: str, metrics: Sequence[str]) -> str:
     for metric in metrics:
         if plain in (metric, metric.removesuffix("_ms")):
             return metric
-    known = ", ".join(metric.removesuffix("_ms") for metric in metrics)
-    raise ValueError(f"unknown metric '{name}'; metrics are {known}")
+    names = ", ".join(metric.removesuffix("_ms") for metric in metrics)
+    raise ValueError(f"unknown metric '{name}'; metrics are {names}")
 
 
 def findings(

@@ -74,12 +74,12 @@ def baseline(runs: Sequence[Run], like: Run, last: int) -> tuple[dict[str, float
     """Return the median of each metric over the last comparable runs that failed no check, and
     their number.
     """
-    chosen = [run for run in runs if run.is_like(like) and not run.failed][-last:]
+    alike = [run for run in runs if run.is_like(like) and not run.failed][-last:]
     values: dict[str, list[float]] = {}
-    for run in chosen:
+    for run in alike:
         for metric, value in run.results.items():
             values.setdefault(metric, []).append(value)
-    return {metric: statistics.median(of) for metric, of in values.items()}, len(chosen)
+    return {metric: statistics.median(of) for metric, of in values.items()}, len(alike)
 
 
 def comparable(properties: Mapping[str, str]) -> dict[str, str]:

@@ -37,8 +37,8 @@ class Letters:
     def __init__(self, size: int, count: int, random: Random) -> None:
         self.size = size
         different = max(2, min(count, POOL_BYTES // size))
-        made = letters(different * size, random)
-        self._pool = [made[at : at + size] for at in range(0, len(made), size)]
+        text = letters(different * size, random)
+        self._pool = [text[at : at + size] for at in range(0, len(text), size)]
 
     def take(self, first: int, count: int) -> Sequence[bytes]:
         at = first % len(self._pool)

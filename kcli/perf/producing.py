@@ -124,9 +124,9 @@ class Producing:
                 self._window = Tally(time())
             timestamp_ms, count = schedule.run(sent, end, elapsed_s)
             values = load.payloads.take(sent, count)
-            taken = producer.try_send_all(load.topic, values, timestamp_ms)
-            sent += taken
-            if taken < len(values):
+            sent_now = producer.try_send_all(load.topic, values, timestamp_ms)
+            sent += sent_now
+            if sent_now < len(values):
                 await producer.ready(load.topic)
             else:
                 # Yield, so that records are sent and responses are handled.

@@ -229,14 +229,14 @@ async def _throttle(
 
 
 async def _move_log_dirs(
-    admin: Admin, wanted: Mapping[TopicPartitionReplica, str], timeout_s: float
+    admin: Admin, targets: Mapping[TopicPartitionReplica, str], timeout_s: float
 ) -> None:
     """Begin to move replicas to directories. A replica that was just assigned to a broker may not
     exist there yet; its request is repeated until it does.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
-    pending = dict(sorted(wanted.items()))
+    pending = dict(sorted(targets.items()))
     while pending:
         for replica in await _begun(admin, pending):
             answer(
@@ -253,12 +253,12 @@ async def _move_log_dirs(
 
 
 async def _begun(
-    admin: Admin, wanted: Mapping[TopicPartitionReplica, str]
+    admin: Admin, targets: Mapping[TopicPartitionReplica, str]
 ) -> list[TopicPartitionReplica]:
     """Return the replicas whose broker has accepted the move."""
     begun = []
-    for broker in sorted({replica.broker for replica in wanted}):
-        paths = {r.partition: path for r, path in wanted.items() if r.broker == broker}
+    for broker in sorted({replica.broker for replica in targets}):
+        paths = {r.partition: path for r, path in targets.items() if r.broker == broker}
         for partition, refused in (await admin.alter_replica_log_dirs(broker, paths)).items():
             replica = TopicPartitionReplica(broker, partition)
             if refused is None:
@@ -274,16 +274,16 @@ async def _log_dir_moves(
     if not plan.log_dirs:
         return {}
     there = {node.id for node in (await admin.describe_cluster()).brokers}
-    asked = there & {replica.broker for replica in plan.log_dirs}
-    described = await admin.describe_log_dirs(sorted(asked))
+    brokers = there & {replica.broker for replica in plan.log_dirs}
+    described = await admin.describe_log_dirs(sorted(brokers))
     return log_dir_moves(plan.log_dirs, {id: granted(found) for id, found in described.items()})
 
 
 async def _log_dirs(admin: Admin, current: Current) -> dict[TopicPartitionReplica, str]:
     """Return the directories of the replicas, for brokers that are live and respond."""
     there = {node.id for node in (await admin.describe_cluster()).brokers}
-    asked = there & {broker for replicas in current.values() for broker in replicas}
-    described = await admin.describe_log_dirs(sorted(asked))
+    brokers = there & {broker for replicas in current.values() for broker in replicas}
+    described = await admin.describe_log_dirs(sorted(brokers))
     return places({id: granted(found) for id, found in described.items()}, is_future=False)
 
 
@@ -295,12 +295,12 @@ async def _check_brokers(admin: Admin, plan: ReassignmentPlan) -> None:
 
 
 async def _racks(
-    admin: Admin, wanted: Sequence[BrokerId], *, rack_aware: bool
+    admin: Admin, brokers: Sequence[BrokerId], *, rack_aware: bool
 ) -> dict[BrokerId, str | None]:
     """Return the racks of the existing brokers."""
     nodes = (await admin.describe_cluster()).brokers
-    racks = {node.id: node.rack if rack_aware else None for node in nodes if node.id in wanted}
-    if away := [broker for broker in wanted if broker not in racks]:
+    racks = {node.id: node.rack if rack_aware else None for node in nodes if node.id in brokers}
+    if away := [broker for broker in brokers if broker not in racks]:
         complain(f"Not among the brokers, and left out: {joined(away)}")
     if len({rack is None for rack in racks.values()}) > 1:
         raise Refused(
@@ -320,12 +320,12 @@ async def _replicas_of_topics(admin: Admin, names: Iterable[str]) -> Current:
 
 
 async def _replicas_of_partitions(admin: Admin, partitions: Iterable[TopicPartition]) -> Current:
-    wanted = sorted(partitions)
-    of_topics = await _replicas_of_topics(admin, dict.fromkeys(p.topic for p in wanted))
-    if missing := [str(partition) for partition in wanted if partition not in of_topics]:
+    ordered = sorted(partitions)
+    of_topics = await _replicas_of_topics(admin, dict.fromkeys(p.topic for p in ordered))
+    if missing := [str(partition) for partition in ordered if partition not in of_topics]:
         text = f"Unable to find partition: {', '.join(missing)}"
         raise KafkaError(ErrorCode.unknown_topic_or_partition, text)
-    return {partition: of_topics[partition] for partition in wanted}
+    return {partition: of_topics[partition] for partition in ordered}
 
 
 def _replicas(name: str, topic: TopicDescription) -> Current:

@@ -106,8 +106,8 @@ class Mover:
         while active := await self._active(batch):
             now = await self._copied(batch)
             rate = now / max(loop.time() - began, LOOK_AGAIN_S)
-            left = self._total - self._moved - now
-            left_s = timedelta(seconds=round(left / rate)) if rate else "?"
+            rest_bytes = self._total - self._moved - now
+            left_s = timedelta(seconds=round(rest_bytes / rate)) if rate else "?"
             transient(
                 f"{decimal(self._moved + now)} of {decimal(self._total)}, "
                 f"{decimal(round(rate))}/s, {left_s} left; partitions that move: {len(active)}"
@@ -121,11 +121,13 @@ class Mover:
 
     async def _copied(self, batch: Sequence[PlannedMove]) -> int:
         """Return the bytes that have been copied."""
-        wanted = {m.partition: set(m.target) - set(m.source) for m in batch}
-        brokers = sorted(set[BrokerId]().union(*wanted.values()))
+        new_replicas = {m.partition: set(m.target) - set(m.source) for m in batch}
+        brokers = sorted(set[BrokerId]().union(*new_replicas.values()))
         found = await bytes_of_replicas(self._admin, brokers)
         return sum(
-            size for (broker, p), size in found.items() if p in wanted and broker in wanted[p]
+            size
+            for (broker, p), size in found.items()
+            if p in new_replicas and broker in new_replicas[p]
         )
 
     async def _check(self, batch: Sequence[PlannedMove]) -> None:

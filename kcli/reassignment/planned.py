@@ -122,11 +122,11 @@ def _planned(before: Placement, internal: set[str], options: SimpleNamespace) ->
                 )
             return planner.evacuate(before, gone)
         if options.plan == "set-rf":
-            wanted = name_filter(options.topic) if options.topic else lambda t: t not in internal
-            chosen = [partition for partition in before.replicas if wanted(partition.topic)]
-            if options.topic and not chosen:
+            matches = name_filter(options.topic) if options.topic else lambda t: t not in internal
+            partitions = [partition for partition in before.replicas if matches(partition.topic)]
+            if options.topic and not partitions:
                 raise Refused(f"no topic is named {options.topic}")
-            return planner.set_rf(before, options.replication_factor, chosen)
+            return planner.set_rf(before, options.replication_factor, partitions)
     except planner.Unplaceable as error:
         raise Refused(str(error)) from error
     return planner.spread(before) if options.plan == "racks" else planner.rebalance(before)

@@ -40,8 +40,8 @@ class Unplaceable(Exception):
 
 def evacuate(placement: Placement, brokers: Collection[BrokerId]) -> Placement:
     """Move all replicas from these brokers. Raises Unplaceable."""
-    left = {b: rack for b, rack in placement.racks.items() if b not in brokers}
-    after = Placement(left, dict(placement.replicas), placement.sizes)
+    racks = {b: rack for b, rack in placement.racks.items() if b not in brokers}
+    after = Placement(racks, dict(placement.replicas), placement.sizes)
     for partition in _largest_first(after, after.replicas):
         for broker in [b for b in after.replicas[partition] if b in brokers]:
             others = [b for b in after.replicas[partition] if b != broker]
@@ -127,20 +127,20 @@ class _BySize:
 
     def __init__(self, placement: Placement) -> None:
         self._placement = placement
-        self._held: dict[BrokerId, list[tuple[int, TopicPartition]]] = {
+        self._by_size: dict[BrokerId, list[tuple[int, TopicPartition]]] = {
             broker: [] for broker in placement.counts
         }
         for partition, replicas in placement.replicas.items():
             for broker in replicas:
-                self._held[broker].append((placement.size(partition), partition))
-        for held in self._held.values():
-            held.sort()
+                self._by_size[broker].append((placement.size(partition), partition))
+        for entries in self._by_size.values():
+            entries.sort()
 
     def move(self, partition: TopicPartition, source: BrokerId, target: BrokerId) -> None:
         key = (self._placement.size(partition), partition)
-        held = self._held[source]
-        del held[bisect.bisect_left(held, key)]
-        bisect.insort(self._held[target], key)
+        replicas = self._by_size[source]
+        del replicas[bisect.bisect_left(replicas, key)]
+        bisect.insort(self._by_size[target], key)
         self._placement.move(partition, source, target)
 
     def movable(
@@ -149,16 +149,16 @@ class _BySize:
         """Yield movable partitions of sizes from `least` to `most`, smallest first; then smaller
         ones, the largest first.
         """
-        held = self._held[source]
-        start = bisect.bisect_left(held, (least,))
-        enough = (held[at] for at in range(start, len(held)))
+        replicas = self._by_size[source]
+        start = bisect.bisect_left(replicas, (least,))
+        enough = (replicas[at] for at in range(start, len(replicas)))
         for size, partition in enough:
             if size > most:
                 break
             if self._may_move(partition, source, target):
                 yield partition
-        for at in range(min(start, bisect.bisect_right(held, (most, _LAST))) - 1, -1, -1):
-            partition = held[at][1]
+        for at in range(min(start, bisect.bisect_right(replicas, (most, _LAST))) - 1, -1, -1):
+            partition = replicas[at][1]
             if self._may_move(partition, source, target):
                 yield partition
 
@@ -176,10 +176,10 @@ _LAST = TopicPartition("\U0010ffff", 0)
 def _even_out_bytes(placement: Placement) -> bool:
     """Move bytes from brokers above the bound; return whether anything moved."""
     bound = _bound(placement)
-    held, stuck, moved = _BySize(placement), set[BrokerId](), False
+    by_size, stuck, moved = _BySize(placement), set[BrokerId](), False
     while over := {b for b in placement.racks if placement.bytes[b] > bound} - stuck:
         source = max(over, key=lambda b: (placement.bytes[b], b))
-        if _relieve(placement, held, source, bound):
+        if _relieve(placement, by_size, source, bound):
             moved = True
         else:
             stuck.add(source)
@@ -191,7 +191,7 @@ def _bound(placement: Placement) -> float:
     return placement.total_bytes / len(placement.racks) * (1 + TOLERANCE)
 
 
-def _relieve(placement: Placement, held: _BySize, source: BrokerId, bound: float) -> bool:
+def _relieve(placement: Placement, by_size: _BySize, source: BrokerId, bound: float) -> bool:
     """Move one replica to a broker that stays below the bound, or else to one that has less than
     the source had; return whether one was moved.
     """
@@ -202,10 +202,10 @@ def _relieve(placement: Placement, held: _BySize, source: BrokerId, bound: float
             if target == source:
                 continue
             room = (placement.bytes[source] - 1 if may_pass else bound) - placement.bytes[target]
-            for partition in held.movable(source, target, least=need, most=room):
+            for partition in by_size.movable(source, target, least=need, most=room):
                 if placement.size(partition) == 0:
                     break
-                held.move(partition, source, target)
+                by_size.move(partition, source, target)
                 return True
     return False
 
@@ -213,7 +213,7 @@ def _relieve(placement: Placement, held: _BySize, source: BrokerId, bound: float
 def _even_out_replicas(placement: Placement) -> bool:
     """Even out the numbers of replicas; return whether anything moved."""
     bound = _bound(placement)
-    held, stuck, moved = _BySize(placement), set[BrokerId](), False
+    by_size, stuck, moved = _BySize(placement), set[BrokerId](), False
     counts = placement.counts
     while sources := placement.racks.keys() - stuck:
         source = max(sources, key=lambda b: (counts[b], placement.bytes[b], b))
@@ -223,9 +223,9 @@ def _even_out_replicas(placement: Placement) -> bool:
         )
         for target in targets:
             room = max(bound - placement.bytes[target], 0)
-            partition = next(held.movable(source, target, least=0, most=room), None)
+            partition = next(by_size.movable(source, target, least=0, most=room), None)
             if partition is not None:
-                held.move(partition, source, target)
+                by_size.move(partition, source, target)
                 moved = True
                 break
         else:

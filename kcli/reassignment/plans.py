@@ -143,14 +143,15 @@ def plan_text(
     assignment: Assignment, log_dirs: Mapping[TopicPartitionReplica, str] | None = None
 ) -> str:
     """Return one line of JSON, by topic and partition."""
-    known = log_dirs or {}
+    directories = log_dirs or {}
     partitions = [
         {
             "topic": partition.topic,
             "partition": partition.partition,
             "replicas": list(replicas),
             "log_dirs": [
-                known.get(TopicPartitionReplica(broker, partition), ANY) for broker in replicas
+                directories.get(TopicPartitionReplica(broker, partition), ANY)
+                for broker in replicas
             ],
         }
         for partition, replicas in sorted(assignment.items())

@@ -91,7 +91,7 @@ def partition_states(
 
 
 def log_dir_moves(
-    wanted: Mapping[TopicPartitionReplica, str],
+    targets: Mapping[TopicPartitionReplica, str],
     described: Mapping[BrokerId, Sequence[LogDirDescription]],
 ) -> dict[TopicPartitionReplica, LogDirMove]:
     """Return states by broker and partition; `described` has the existing brokers."""
@@ -100,7 +100,7 @@ def log_dir_moves(
         replica: LogDirMove(
             target, replica.broker in described, current.get(replica), future.get(replica)
         )
-        for replica, target in sorted(wanted.items())
+        for replica, target in sorted(targets.items())
     }
 
 

@@ -35,10 +35,10 @@ class PartitionMove(NamedTuple):
 
 
 def moves(
-    reassignments: Mapping[TopicPartition, Reassignment], wanted: Assignment, current: Assignment
+    reassignments: Mapping[TopicPartition, Reassignment], targets: Assignment, current: Assignment
 ) -> dict[TopicPartition, PartitionMove]:
     """Return the moves of all partitions that are being reassigned, or will be; `current` has the
-    replicas of `wanted`.
+    replicas of `targets`.
 
     The sources of a partition that is being reassigned already are its replicas without the added
     ones.
@@ -47,7 +47,7 @@ def moves(
         partition: PartitionMove(_origin(reassignment), frozenset(reassignment.adding))
         for partition, reassignment in reassignments.items()
     }
-    for partition, replicas in wanted.items():
+    for partition, replicas in targets.items():
         moving = found.get(partition)
         sources = moving.sources if moving is not None else frozenset(current[partition])
         found[partition] = PartitionMove(sources, frozenset(replicas) - sources)

@@ -99,11 +99,11 @@ def rows(options: SimpleNamespace, shape: RowShape) -> Rows:
     """Return rows in the format of -o. Raises UsageError if a template has a field that the shape
     does not have.
     """
-    chosen = options.output
+    output = options.output
     context = click.get_current_context(silent=True)
     try:
-        template = chosen.name == "template"
-        writer = Template(shape, chosen.template) if template else FORMATS[chosen.name](shape)
+        template = output.name == "template"
+        writer = Template(shape, output.template) if template else FORMATS[output.name](shape)
     except ValueError as error:
         raise click.UsageError(f"--output {TEMPLATE}: {error}", context) from None
     return Rows(shape, writer, "k" if context is None else context.command_path)

@@ -201,19 +201,19 @@ def _widths(table: Sequence[Sequence[str]], available: int | None) -> dict[int, 
     whole = [max(map(cell_len, column)) for column in table]
     if available is None or sum(whole) + GAP * (len(whole) - 1) <= available:
         return dict(enumerate(whole))
-    left = available + GAP
+    rest = available + GAP
     widths: dict[int, int] = {}
     for n, column in enumerate(table):
         # Words are not broken.
         least = max(cell_len(word) for cell in column for word in cell.split() or [""])
-        if not widths or least + GAP <= left:
+        if not widths or least + GAP <= rest:
             widths[n] = least
-            left -= least + GAP
+            rest -= least + GAP
     growing = sorted(widths, key=lambda n: whole[n] - widths[n])
     for at, n in enumerate(growing):
-        more = min(whole[n] - widths[n], max(0, left) // (len(growing) - at))
+        more = min(whole[n] - widths[n], max(0, rest) // (len(growing) - at))
         widths[n] += more
-        left -= more
+        rest -= more
     return widths
 
 
@@ -309,7 +309,7 @@ def _parts(shape: RowShape, text: str) -> Iterator[tuple[str, RowField | None, s
     """Yield each literal text, and the field that follows it with its format."""
     import string
 
-    known = {field.name: field for field in shape.fields}
+    fields = {field.name: field for field in shape.fields}
     plain = re.sub(r"\\[tn\\]", lambda match: _ESCAPES[match[0]], text)
     try:
         parsed = list(string.Formatter().parse(plain))
@@ -319,13 +319,13 @@ def _parts(shape: RowShape, text: str) -> Iterator[tuple[str, RowField | None, s
         if name is None:
             yield literal, None, ""
             continue
-        if name not in known:
-            raise ValueError(f"there is no field '{name}'; known are {', '.join(known)}")
+        if name not in fields:
+            raise ValueError(f"there is no field '{name}'; known are {', '.join(fields)}")
         match = _SPEC.fullmatch(spec or "")
-        if match is None or conversion or (match[3] and not known[name].is_number):
-            asked = f"!{conversion}" if conversion else f":{spec}"
-            raise ValueError(f"{{{name}{asked}}} is not a format of {known[name].type}")
-        yield literal, known[name], spec or ""
+        if match is None or conversion or (match[3] and not fields[name].is_number):
+            suffix = f"!{conversion}" if conversion else f":{spec}"
+            raise ValueError(f"{{{name}{suffix}}} is not a format of {fields[name].type}")
+        yield literal, fields[name], spec or ""
 
 
 def _formatted(value: Any, spec: str) -> str:

@@ -144,7 +144,7 @@ class Problems:
             yield f"Non-consecutive offsets in {path}"
             yield from (f"  {a} is followed by {b}" for a, b in pairs)
 
-    def named(self) -> Iterator[tuple[str, str, str]]:
+    def all_problems(self) -> Iterator[tuple[str, str, str]]:
         """Yield all problems: path, code, and description."""
         for path, positions in self.corrupt.items():
             for position in positions:

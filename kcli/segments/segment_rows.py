@@ -70,11 +70,11 @@ def _batch(entry: BatchEntry) -> dict[str, Any]:
         values |= {
             "base_offset": batch.base_offset,
             "count": batch.count,
-            "base_sequence": _known(batch.base_sequence),
-            "last_sequence": _known(batch.last_sequence),
-            "producer_id": _known(batch.producer_id),
-            "producer_epoch": _known(batch.producer_epoch),
-            "leader_epoch": _known(batch.leader_epoch),
+            "base_sequence": _number_or_none(batch.base_sequence),
+            "last_sequence": _number_or_none(batch.last_sequence),
+            "producer_id": _number_or_none(batch.producer_id),
+            "producer_epoch": _number_or_none(batch.producer_epoch),
+            "leader_epoch": _number_or_none(batch.leader_epoch),
             "transactional": batch.is_transactional,
             "control": batch.is_control,
             "delete_horizon_ms": batch.delete_horizon_ms,
@@ -94,7 +94,7 @@ def _record(entry: RecordEntry, printing: Printing) -> dict[str, Any]:
         "timestamp_ms": record.timestamp,
         "key_size": None if record.key is None else len(record.key),
         "value_size": None if record.value is None else len(record.value),
-        "sequence": _known(sequence_of(batch, record)),
+        "sequence": _number_or_none(sequence_of(batch, record)),
         "header_keys": [name for name, _ in record.headers] if isinstance(record, Record) else [],
         "control": control_records.text(record)
         if is_control and isinstance(record, Record)
@@ -110,8 +110,8 @@ def _producer(entry: ProducerEntry) -> dict[str, Any]:
     return {
         "producer_id": entry.id,
         "producer_epoch": producer.epoch,
-        "coordinator_epoch": _known(producer.coordinator_epoch),
-        "current_txn_first_offset": _known(producer.transaction_start),
+        "coordinator_epoch": _number_or_none(producer.coordinator_epoch),
+        "current_txn_first_offset": _number_or_none(producer.transaction_start),
         "last_timestamp_ms": producer.last_timestamp,
         "first_sequence": last and last.first_sequence,
         "last_sequence": last and last.last_sequence,
@@ -120,6 +120,6 @@ def _producer(entry: ProducerEntry) -> dict[str, Any]:
     }
 
 
-def _known(number: int) -> int | None:
+def _number_or_none(number: int) -> int | None:
     """Return None for negative numbers, which stand for a missing value in Kafka."""
     return None if number < 0 else number

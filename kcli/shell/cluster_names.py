@@ -88,7 +88,7 @@ def _ask(options: SimpleNamespace, kind: str) -> dict[str, Any]:
     async def bounded() -> dict[str, Any]:
         config = AdminConfig.of(client_properties(options))
         async with asyncio.timeout(PATIENCE_S), Admin(config) as admin:
-            return await _ASKED[kind](admin)
+            return await _REQUESTS[kind](admin)
 
     # Not asyncio.run, which at its end waits for a name server that does not respond.
     loop = asyncio.new_event_loop()
@@ -100,16 +100,16 @@ def _ask(options: SimpleNamespace, kind: str) -> dict[str, Any]:
 
 async def cluster(admin: Admin) -> dict[str, Any]:
     listed = await admin.list_topics()
-    known = admin.cluster
+    metadata = admin.cluster
     return {
         "topics": {
-            topic.name: len(known.topics[topic.name].partitions)
+            topic.name: len(metadata.topics[topic.name].partitions)
             for topic in listed
             if _NAME.fullmatch(topic.name)
         },
         "brokers": {
             str(node.id): address
-            for node in sorted(known.nodes.values())
+            for node in sorted(metadata.nodes.values())
             if _NAME.fullmatch(address := _address(node.host, node.port))
         },
     }
@@ -135,4 +135,4 @@ def _address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-_ASKED = {"cluster": cluster, "topic-keys": topic_keys, "groups": groups}
+_REQUESTS = {"cluster": cluster, "topic-keys": topic_keys, "groups": groups}

@@ -53,16 +53,16 @@ def main(arguments: Sequence[str]) -> NoReturn:
     name. Ends the process at once: a name server that does not respond would delay it.
     """
     shell, *words = arguments
-    kept = 0
+    prefix_length = 0
     if shell == "bash":
         line, text = words
         words = split(line)
-        kept = len(split(line.removesuffix(text))[-1])
+        prefix_length = len(split(line.removesuffix(text))[-1])
     found = complete(words, _cluster_names)
     if found.file is not None:
-        print(FILES, kept, found.before, found.file, sep="\t")
+        print(FILES, prefix_length, found.before, found.file, sep="\t")
     for value, note in found.candidates:
-        whole = (found.before + value)[kept:]
+        whole = (found.before + value)[prefix_length:]
         print(whole if shell == "bash" else f"{whole}\t{' '.join(note.split())}")
     sys.stdout.flush()
     os._exit(0)
@@ -132,7 +132,7 @@ class _Line:
     def __init__(self, command: Command, words: Sequence[str], names_of: NamesOf) -> None:
         self._command = command
         self._names_of = names_of
-        self._known = {_bare(name): o for o in command.options() for name in o.opts}
+        self._options_by_name = {_bare(name): o for o in command.options() for name in o.opts}
         self._options: dict[str, str] = {}
         self._pending: Option | None = None
         """An option whose value is, or may be, the next word."""
@@ -149,7 +149,7 @@ class _Line:
             self._ended = True
         elif _is_option(word) and not self._ended:
             name, _, value = _bare(word).partition("=")
-            option = self._known.get(name)
+            option = self._options_by_name.get(name)
             if option is not None and (value or option.is_flag):
                 self._options[_name(option)] = value
             else:
@@ -166,7 +166,7 @@ class _Line:
         if (option := self._taker(word)) is not None:
             return self._value(option, "", word)
         name, equals, value = _bare(word).partition("=")
-        if equals and _is_option(word) and (option := self._known.get(name)):
+        if equals and _is_option(word) and (option := self._options_by_name.get(name)):
             return self._value(option, word.removesuffix(value), value)
         if _is_option(word) and not self._ended:
             return self._option(word)
@@ -223,8 +223,8 @@ class _Line:
             bootstrap_server=_expanded(self._options.get("bootstrap-server")),
             command_config=_expanded(self._options.get("command-config")),
         )
-        asked = CompletionQuery(text, command, self._options, self._names_of(cluster))
-        return _begun(text, source(asked), before)
+        query = CompletionQuery(text, command, self._options, self._names_of(cluster))
+        return _begun(text, source(query), before)
 
 
 def _begun(text: str, candidates: Iterable[tuple[str, str]], before: str = "") -> FoundValues:

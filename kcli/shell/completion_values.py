@@ -80,153 +80,153 @@ FORMATTER_KEYS: Mapping[str, Sequence[str]] = {
 
 
 def of_words(*words: str) -> Source:
-    return lambda asked: map(Candidate, words)
+    return lambda query: map(Candidate, words)
 
 
-def topics(asked: CompletionQuery) -> Iterable[Candidate]:
-    for name, partitions in asked.names.topics().items():
+def topics(query: CompletionQuery) -> Iterable[Candidate]:
+    for name, partitions in query.names.topics().items():
         yield Candidate(name, "1 partition" if partitions == 1 else f"{partitions} partitions")
 
 
-def topic_list(asked: CompletionQuery) -> Iterable[Candidate]:
+def topic_list(query: CompletionQuery) -> Iterable[Candidate]:
     """Complete the last of TOPIC,TOPIC."""
-    before = asked.text[: asked.text.rfind(",") + 1]
-    return (Candidate(before + name, note) for name, note in topics(asked))
+    before = query.text[: query.text.rfind(",") + 1]
+    return (Candidate(before + name, note) for name, note in topics(query))
 
 
-def partitions(asked: CompletionQuery) -> Iterable[Candidate]:
+def partitions(query: CompletionQuery) -> Iterable[Candidate]:
     """Return the partitions of the topic that is given by another option."""
-    count = asked.names.topics().get(asked.options.get("topic", ""), 0)
+    count = query.names.topics().get(query.options.get("topic", ""), 0)
     return (Candidate(str(number)) for number in range(count))
 
 
-def topic_partitions(asked: CompletionQuery) -> Iterable[Candidate]:
+def topic_partitions(query: CompletionQuery) -> Iterable[Candidate]:
     """Complete TOPIC, and then TOPIC:PARTITION."""
-    topic, colon, _ = asked.text.partition(":")
+    topic, colon, _ = query.text.partition(":")
     if not colon:
-        return topics(asked)
-    count = asked.names.topics().get(topic, 0)
+        return topics(query)
+    count = query.names.topics().get(topic, 0)
     return (Candidate(f"{topic}:{number}") for number in range(count))
 
 
-def brokers(asked: CompletionQuery) -> Iterable[Candidate]:
-    return (Candidate(where, f"broker {id}") for id, where in asked.names.brokers().items())
+def brokers(query: CompletionQuery) -> Iterable[Candidate]:
+    return (Candidate(where, f"broker {id}") for id, where in query.names.brokers().items())
 
 
-def broker_ids(asked: CompletionQuery) -> Iterable[Candidate]:
+def broker_ids(query: CompletionQuery) -> Iterable[Candidate]:
     """Complete the last of ID:ID, or of ID,ID."""
-    before = asked.text[: max(asked.text.rfind(":"), asked.text.rfind(",")) + 1]
-    return (Candidate(before + id, where) for id, where in asked.names.brokers().items())
+    before = query.text[: max(query.text.rfind(":"), query.text.rfind(",")) + 1]
+    return (Candidate(before + id, where) for id, where in query.names.brokers().items())
 
 
-def topic_settings(asked: CompletionQuery) -> Iterable[Candidate]:
+def topic_settings(query: CompletionQuery) -> Iterable[Candidate]:
     from kserver.config.topic import TopicConfig
 
-    return _settings(asked.text, TopicConfig, asked.names.topic_keys())
+    return _settings(query.text, TopicConfig, query.names.topic_keys())
 
 
-def added_settings(asked: CompletionQuery) -> Iterable[Candidate]:
+def added_settings(query: CompletionQuery) -> Iterable[Candidate]:
     """Complete the last of KEY=VALUE,KEY=VALUE."""
-    before, last = _last(asked)
-    if bounded := _quotas(asked):
+    before, last = _last(query)
+    if bounded := _quotas(query):
         found: Iterable[Candidate] = [Candidate(f"{key}=") for key in bounded]
-    elif _is_of_topics(asked):
+    elif _is_of_topics(query):
         found = topic_settings(last)
     else:
         found = dynamic_settings(last)
     return (Candidate(before + candidate.value, candidate.note) for candidate in found)
 
 
-def deleted_settings(asked: CompletionQuery) -> Iterable[Candidate]:
+def deleted_settings(query: CompletionQuery) -> Iterable[Candidate]:
     """Complete the last of KEY,KEY."""
-    before, last = _last(asked)
-    keys: Iterable[str] = asked.names.topic_keys()
-    if not _is_of_topics(asked):
+    before, last = _last(query)
+    keys: Iterable[str] = query.names.topic_keys()
+    if not _is_of_topics(query):
         settings = (candidate.value.rstrip("=") for candidate in dynamic_settings(last))
-        keys = _quotas(asked) or settings
+        keys = _quotas(query) or settings
     return (Candidate(before + key) for key in keys)
 
 
-def _last(asked: CompletionQuery) -> tuple[str, CompletionQuery]:
-    comma = asked.text.rfind(",") + 1
-    return asked.text[:comma], asked._replace(text=asked.text[comma:])
+def _last(query: CompletionQuery) -> tuple[str, CompletionQuery]:
+    comma = query.text.rfind(",") + 1
+    return query.text[:comma], query._replace(text=query.text[comma:])
 
 
-def _quotas(asked: CompletionQuery) -> Sequence[str]:
+def _quotas(query: CompletionQuery) -> Sequence[str]:
     """Return the quota keys, if the options name an entity of quotas."""
     for type, keys in QUOTAS.items():
-        if {type[:-1], f"{type[:-1]}-defaults"} & asked.options.keys():
+        if {type[:-1], f"{type[:-1]}-defaults"} & query.options.keys():
             return keys
-    return QUOTAS.get(asked.options.get("entity-type", ""), ())
+    return QUOTAS.get(query.options.get("entity-type", ""), ())
 
 
-def dynamic_settings(asked: CompletionQuery) -> Iterable[Candidate]:
+def dynamic_settings(query: CompletionQuery) -> Iterable[Candidate]:
     from kserver.config.broker import BrokerConfig
     from kserver.config.dynamic import changes_at
     from kserver.config.setting import Dynamic, settings_of
 
-    known = settings_of(BrokerConfig).values()
-    names = [config.name for config in known if changes_at(config) is not Dynamic.READ_ONLY]
-    return _settings(asked.text, BrokerConfig, names)
+    configs = settings_of(BrokerConfig).values()
+    names = [config.name for config in configs if changes_at(config) is not Dynamic.READ_ONLY]
+    return _settings(query.text, BrokerConfig, names)
 
 
-def entity_names(asked: CompletionQuery) -> Iterable[Candidate]:
-    if _is_of_topics(asked):
-        return topics(asked)
-    return broker_ids(asked) if "broker" in asked.options.get("entity-type", "") else ()
+def entity_names(query: CompletionQuery) -> Iterable[Candidate]:
+    if _is_of_topics(query):
+        return topics(query)
+    return broker_ids(query) if "broker" in query.options.get("entity-type", "") else ()
 
 
-def _is_of_topics(asked: CompletionQuery) -> bool:
-    options = asked.options
-    return asked.command == "topics" or "topic" in options or options.get("entity-type") == "topics"
+def _is_of_topics(query: CompletionQuery) -> bool:
+    options = query.options
+    return query.command == "topics" or "topic" in options or options.get("entity-type") == "topics"
 
 
-def groups(asked: CompletionQuery) -> Iterable[Candidate]:
-    return (Candidate(name, state) for name, state in asked.names.groups().items())
+def groups(query: CompletionQuery) -> Iterable[Candidate]:
+    return (Candidate(name, state) for name, state in query.names.groups().items())
 
 
 def last_of_words(*words: str) -> Source:
     """Complete the last of WORD,WORD."""
 
-    def source(asked: CompletionQuery) -> Iterable[Candidate]:
-        before, _ = _last(asked)
+    def source(query: CompletionQuery) -> Iterable[Candidate]:
+        before, _ = _last(query)
         return (Candidate(before + word) for word in words)
 
     return source
 
 
-def broker_settings(asked: CompletionQuery) -> Iterable[Candidate]:
+def broker_settings(query: CompletionQuery) -> Iterable[Candidate]:
     from kserver.config.broker import BrokerConfig
 
-    return _settings(asked.text, BrokerConfig)
+    return _settings(query.text, BrokerConfig)
 
 
-def client_settings(asked: CompletionQuery) -> Iterable[Candidate]:
+def client_settings(query: CompletionQuery) -> Iterable[Candidate]:
     from kcli.client.config import AdminConfig, ConsumerConfig, ProducerConfig
 
-    if "producer" in asked.command:
-        return _settings(asked.text, ProducerConfig)
-    return _settings(asked.text, ConsumerConfig if "consumer" in asked.command else AdminConfig)
+    if "producer" in query.command:
+        return _settings(query.text, ProducerConfig)
+    return _settings(query.text, ConsumerConfig if "consumer" in query.command else AdminConfig)
 
 
-def reader_properties(asked: CompletionQuery) -> Iterable[Candidate]:
-    return _pairs(asked.text, READER_KEYS)
+def reader_properties(query: CompletionQuery) -> Iterable[Candidate]:
+    return _pairs(query.text, READER_KEYS)
 
 
-def formatter_properties(asked: CompletionQuery) -> Iterable[Candidate]:
-    return _pairs(asked.text, FORMATTER_KEYS)
+def formatter_properties(query: CompletionQuery) -> Iterable[Candidate]:
+    return _pairs(query.text, FORMATTER_KEYS)
 
 
-def properties(asked: CompletionQuery) -> Iterable[Candidate]:
+def properties(query: CompletionQuery) -> Iterable[Candidate]:
     """Complete --property, the old option of the console tools."""
-    return _pairs(asked.text, READER_KEYS if "producer" in asked.command else FORMATTER_KEYS)
+    return _pairs(query.text, READER_KEYS if "producer" in query.command else FORMATTER_KEYS)
 
 
-def transaction_states(asked: CompletionQuery) -> Iterable[Candidate]:
+def transaction_states(query: CompletionQuery) -> Iterable[Candidate]:
     """Complete the last of STATE,STATE."""
     from kcli.client.transaction_admin import STATES
 
-    before = asked.text[: asked.text.rfind(",") + 1]
+    before = query.text[: query.text.rfind(",") + 1]
     return (Candidate(before + state) for state in STATES)
 
 
@@ -234,14 +234,14 @@ def _settings(text: str, config: type, keys: Iterable[str] = ()) -> Iterable[Can
     """Complete KEY=VALUE of a configuration class, or of the keys that a cluster has."""
     from kserver.config.setting import Type, settings_of
 
-    known = settings_of(config)
-    names = list(keys) or list(known)
+    table = settings_of(config)
+    names = list(keys) or list(table)
     values = {
-        name: SWITCH if known[name].type is Type.BOOLEAN else known[name].check.words
+        name: SWITCH if table[name].type is Type.BOOLEAN else table[name].check.words
         for name in names
-        if name in known
+        if name in table
     }
-    docs = {name: known[name].doc for name in values}
+    docs = {name: table[name].doc for name in values}
     return _pairs(text, {name: values.get(name, ()) for name in names}, docs)
 
 

@@ -64,8 +64,8 @@ class FilteringReader(BatchReader):
     """A batch reader that accepts the query's conditions."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        self._bounds, left = bounds_of(filters)
-        return left
+        self._bounds, others = bounds_of(filters)
+        return others
 
 
 def batch_reader(options: ReadOptions, columns: ValueColumns) -> BatchReader:
@@ -77,11 +77,11 @@ def batch_reader(options: ReadOptions, columns: ValueColumns) -> BatchReader:
 
 def tasks(ranges: list[KafkaOffsetRange], options: ReadOptions) -> list[InputPartition]:
     """Return the tasks that read these ranges."""
-    asked = {
+    limits = {
         "min_partitions": options.min_partitions,
         "max_records": options.max_records_per_partition,
     }
-    return [BatchTask(some) for some in grouped(split(ranges, **asked), **asked)]
+    return [BatchTask(some) for some in grouped(split(ranges, **limits), **limits)]
 
 
 def read(
@@ -95,5 +95,5 @@ def read(
     from kcli.spark.fetching import read_ranges  # imported here: planning does not need it
 
     keep_modules()
-    for wanted, batch in read_ranges(options, partition.ranges, columns.read):
-        yield columns.decoded(batch, wanted.partition)
+    for offset_range, batch in read_ranges(options, partition.ranges, columns.read):
+        yield columns.decoded(batch, offset_range.partition)

@@ -41,6 +41,6 @@ def ids_of(checkpoint: Mapping[str, Mapping[str, int]]) -> TopicIds:
     return {topic: id for topic, id in ids.items() if id is not None}
 
 
-def recreated(known: Mapping[str, UUID], now: Mapping[str, UUID]) -> set[str]:
+def recreated(before: Mapping[str, UUID], now: Mapping[str, UUID]) -> set[str]:
     """Return the topics whose ids differ; topics without an id on either side do not count."""
-    return {topic for topic in known.keys() & now.keys() if known[topic] != now[topic]}
+    return {topic for topic in before.keys() & now.keys() if before[topic] != now[topic]}

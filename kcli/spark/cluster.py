@@ -45,7 +45,7 @@ def start(
 
     Raises Refused or TimeoutError if that fails; then no process is left running.
     """
-    script, added = installation.script("spark-class")
+    script, environment = installation.script("spark-class")
     os.makedirs(directory, exist_ok=True)
     with _alone(directory):
         if (process := next(processes(directory), None)) is not None:
@@ -57,7 +57,7 @@ def start(
         plan = ClusterPlan(directory, host, *ports, _free_ports(host, workers), cores, memory)
         with open(plan.settings_file, "w", encoding="utf-8") as file:
             file.write(standalone.settings_text())
-        launch = _Launch(plan, [script], added, time.monotonic() + timeout_s)
+        launch = _Launch(plan, [script], environment, time.monotonic() + timeout_s)
         try:
             launch.run()
         except BaseException:
@@ -81,8 +81,8 @@ def stop(directory: str) -> int:
             if time.monotonic() > deadline:
                 break
             time.sleep(LOOK_AGAIN_S)
-    if left := [process.pid for process in processes(directory)]:
-        raise Refused(f"processes that have not ended: {', '.join(map(str, left))}")
+    if pids := [process.pid for process in processes(directory)]:
+        raise Refused(f"processes that have not ended: {', '.join(map(str, pids))}")
     return len(ended)
 
 
@@ -118,11 +118,15 @@ def processes(directory: str) -> Iterator[Process]:
 
 class _Launch:
     def __init__(
-        self, plan: ClusterPlan, script: Sequence[str], added: dict[str, str], deadline_s: float
+        self,
+        plan: ClusterPlan,
+        script: Sequence[str],
+        environment: dict[str, str],
+        deadline_s: float,
     ) -> None:
         self._plan = plan
         self._script = script
-        self._environment = os.environ | added | standalone.environment(os.environ, plan.host)
+        self._environment = os.environ | environment | standalone.environment(os.environ, plan.host)
         self._deadline_s = deadline_s
         self._started: dict[str, subprocess.Popen[bytes]] = {}
         """Processes by log file."""
@@ -213,8 +217,8 @@ def _checked(host: str, port: int, option: str) -> int:
 
 def _free_ports(host: str, count: int) -> list[int]:
     """Return free ports, all different: each is held until the last is found."""
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as sockets:
         return [
-            held.enter_context(socket.create_server((host, 0))).getsockname()[1]
+            sockets.enter_context(socket.create_server((host, 0))).getsockname()[1]
             for _ in range(count)
         ]

@@ -162,18 +162,18 @@ class _Records:
         """Return the names and the values of all headers in order."""
         found: list[tuple[Ints, _Slots, _Slots]] = []
         of = np.flatnonzero(self.header_counts)
-        at, left = at[of], self.header_counts[of]
+        at, rest = at[of], self.header_counts[of]
         while len(of):
             names, at = self._slots(at)
             if np.any(names.null):
                 raise ProtocolError("a header without a name")
             values, at = self._slots(at)
             found.append((of, names, values))
-            left = left - 1
-            done = left == 0
+            rest = rest - 1
+            done = rest == 0
             if np.any(np.where(done, at != ends[of], at > ends[of])):
                 raise ProtocolError("a record whose length does not match its fields")
-            of, at, left = of[~done], at[~done], left[~done]
+            of, at, rest = of[~done], at[~done], rest[~done]
         if not found:
             none = np.zeros(0, np.int64)
             empty = _Slots(none, none, none.astype(np.bool_))
@@ -219,8 +219,8 @@ class _Records:
             pa.binary(), len(at) - 1, [None, pa.py_buffer(at), pa.py_buffer(self.data)]
         )
         null = slots.null if slots.null.any() else None
-        wanted = pa.array(np.arange(0, len(at), 2, dtype=np.int64), mask=null)
-        return whole.take(wanted).buffers()  # type: ignore[no-any-return]
+        indexes = pa.array(np.arange(0, len(at), 2, dtype=np.int64), mask=null)
+        return whole.take(indexes).buffers()  # type: ignore[no-any-return]
 
     def lists_of_headers(self) -> tuple[Buffers, Buffers, Buffers]:
         """Return the headers as lists, null for records without any."""

@@ -52,13 +52,13 @@ def marked_sql(
     }
     new = ", ".join(_header_sql(name, value) for name, value in letter_headers.items())
     attempts = f"h.key = '{ATTEMPTS}'"
-    return f"concat({_kept(headers, attempts)}, array({new}))"
+    return f"concat({_other_headers(headers, attempts)}, array({new}))"
 
 
 def said_sql(name: str, headers: str = "headers") -> str:
     """Return a header's value as text; null if it is missing."""
-    named = f"filter({headers}, h -> h.key = '{name}')"
-    return f"CAST(try_element_at({named}, 1).value AS STRING)"
+    matches = f"filter({headers}, h -> h.key = '{name}')"
+    return f"CAST(try_element_at({matches}, 1).value AS STRING)"
 
 
 def place_sql() -> list[str]:
@@ -80,7 +80,7 @@ def is_cut_sql(headers: str = "headers") -> str:
 
 def sent_back_sql(attempts: str, headers: str = "headers") -> str:
     """Return the headers of a dead letter that is sent back: its own, and its attempts."""
-    return f"concat({_kept(headers, 'false')}, array({_header_sql(ATTEMPTS, attempts)}))"
+    return f"concat({_other_headers(headers, 'false')}, array({_header_sql(ATTEMPTS, attempts)}))"
 
 
 def receipt_sql(partition: str, offset: str) -> str:
@@ -93,7 +93,7 @@ def _header_sql(name: str, value: str) -> str:
     return f"struct('{name}' AS key, CAST(CAST({value} AS STRING) AS BINARY) AS value)"
 
 
-def _kept(headers: str, also: str) -> str:
+def _other_headers(headers: str, also: str) -> str:
     """Return a record's own headers, and those others for which `also` holds."""
     empty = "CAST(array() AS array<struct<key:string,value:binary>>)"
     own = f"NOT startswith(h.key, '{PREFIX}')"

@@ -149,8 +149,8 @@ def _decoded(
     columns: Sequence[str],
     max_bytes: int,
 ) -> Iterator[pa.RecordBatch]:
-    wanted = ("key" in columns, "value" in columns, "headers" in columns)
-    starts, offsets, times, keys, values, headers = decode(parts, *wanted)
+    selection = ("key" in columns, "value" in columns, "headers" in columns)
+    starts, offsets, times, keys, values, headers = decode(parts, *selection)
     starts, offsets = (memoryview(buffer).cast("B").cast("q") for buffer in (starts, offsets))
     first, last = bisect_left(offsets, start), bisect_left(offsets, end)
     if first >= last:

@@ -228,9 +228,9 @@ def _murmur2(keys: pa.BinaryArray) -> npt.NDArray[np.uint32]:
             n += 1
             rows = rows[whole[rows] > n]
         rows = np.flatnonzero(lengths % 4)
-        left = (lengths[rows] % 4).astype(np.uint32)
+        rest = (lengths[rows] % 4).astype(np.uint32)
         tail = words[offsets[rows] + 4 * whole[rows]] & (
-            (np.uint32(1) << left * np.uint32(8)) - np.uint32(1)
+            (np.uint32(1) << rest * np.uint32(8)) - np.uint32(1)
         )
         hashes[rows] = (hashes[rows] ^ tail) * multiplier
         hashes = (hashes ^ hashes >> np.uint32(13)) * multiplier

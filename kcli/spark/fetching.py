@@ -52,10 +52,10 @@ _logger = logging.getLogger(__name__)
 
 
 def read_ranges(
-    options: ReadOptions, wanted: Sequence[KafkaOffsetRange], columns: Sequence[str]
+    options: ReadOptions, ranges: Sequence[KafkaOffsetRange], columns: Sequence[str]
 ) -> Iterator[tuple[KafkaOffsetRange, pa.RecordBatch]]:
     """Yield the records of the ranges, with these columns."""
-    with Blocking(Fetch, options, wanted) as fetch:
+    with Blocking(Fetch, options, ranges) as fetch:
         while (found := fetch.next()) is not None:
             shown = visible(
                 found.batches, found.range.partition, found.aborted, check_crcs=fetch.check_crcs
@@ -80,14 +80,14 @@ class Fetched(NamedTuple):
 class Fetch:
     """Fetches ranges, one after another.  Open while the `async with` lasts."""
 
-    def __init__(self, options: ReadOptions, wanted: Sequence[KafkaOffsetRange]) -> None:
-        config = ConsumerConfig.taken(options.client)
+    def __init__(self, options: ReadOptions, ranges: Sequence[KafkaOffsetRange]) -> None:
+        config = ConsumerConfig.resolve(options.client)
         is_set = config.given("max_partition_fetch_bytes")
         max_bytes = config.max_partition_fetch_bytes if is_set else FETCH_BYTES
         self._cluster = Cluster(config, max_answer_bytes=max_bytes + _LARGEST_BATCH_BYTES)
-        self._left = deque(
+        self._fetches = deque(
             RangeFetch(self._cluster, config, part, max_bytes, fails=options.fail_on_data_loss)
-            for part in wanted
+            for part in ranges
         )
         self._ahead: asyncio.Task[Fetched | None] | None = None
         self.check_crcs = config.check_crcs
@@ -121,10 +121,10 @@ class Fetch:
         return found
 
     async def _fetch(self) -> Fetched | None:
-        while self._left:
-            if (found := await self._left[0].fetch()) is not None:
+        while self._fetches:
+            if (found := await self._fetches[0].fetch()) is not None:
                 return found
-            self._left.popleft()
+            self._fetches.popleft()
         return None
 
 
@@ -135,18 +135,18 @@ class RangeFetch:
         self,
         cluster: Cluster,
         config: ConsumerConfig,
-        wanted: KafkaOffsetRange,
+        offset_range: KafkaOffsetRange,
         max_bytes: int,
         *,
         fails: bool,
     ) -> None:
         self._cluster = cluster
         self._config = config
-        self._wanted = wanted
+        self._range = offset_range
         self._max_bytes = max_bytes
         self._fails = fails
         self._isolation = ISOLATIONS[config.isolation_level]
-        self._position: Offset = wanted.start
+        self._position: Offset = offset_range.start
         self._stale = False
         self._unknown_since_s: float | None = None
 
@@ -163,7 +163,7 @@ class RangeFetch:
 
     def _unknown(self) -> Fetched | None:
         """Handle a broker's error that the partition is unknown: retry for GONE_AFTER_S."""
-        partition, now = self._wanted.partition, asyncio.get_running_loop().time()
+        partition, now = self._range.partition, asyncio.get_running_loop().time()
         self._unknown_since_s = self._unknown_since_s or now
         if now - self._unknown_since_s > GONE_AFTER_S:
             return self._lost(f"partition {partition} was deleted")
@@ -175,15 +175,15 @@ class RangeFetch:
         if self._fails:
             raise DataLost(what)
         _logger.warning("%s: skipping these records", what)
-        self._position = self._wanted.end
+        self._position = self._range.end
         return None
 
     async def _attempt(self) -> Fetched | None:
         """Fetch once; return None at the end. A retriable KafkaError or OSError is to be
         retried.
         """
-        partition, wanted = self._wanted.partition, self._wanted
-        if self._position >= wanted.end:
+        partition, offset_range = self._range.partition, self._range
+        if self._position >= offset_range.end:
             return None
         if self._stale or self._cluster.partition(partition) is None:
             refused = await self._cluster.refresh([partition.topic])
@@ -195,16 +195,16 @@ class RangeFetch:
             if error is not None or self._cluster.partition(partition) is None:
                 return self._unknown()
         topic = self._cluster.topics[partition.topic]
-        if wanted.topic_id is not None and topic.id != wanted.topic_id:
+        if offset_range.topic_id is not None and topic.id != offset_range.topic_id:
             return self._lost(f"topic {partition.topic} was deleted and created again")
-        known = self._cluster.partition(partition)
-        assert known is not None
-        if known.leader is None:
+        metadata = self._cluster.partition(partition)
+        assert metadata is not None
+        if metadata.leader is None:
             self._stale = True
             raise KafkaError(ErrorCode.leader_not_available, f"{partition} has no leader")
         # The leader may have moved, unless a response arrives.
         self._stale = True
-        p = await self._ask(known.leader, known.leader_epoch, topic.id)
+        p = await self._ask(metadata.leader, metadata.leader_epoch, topic.id)
         if p.error_code == ErrorCode.offset_out_of_range:
             return await self._out_of_range()
         if p.error_code != ErrorCode.none:
@@ -213,11 +213,11 @@ class RangeFetch:
                 raise KafkaError(ErrorCode.unknown_topic_or_partition, f"{partition}")
             raise KafkaError(p.error_code, f"fetching {partition}")
         self._stale, self._unknown_since_s = False, None
-        return self._taken(p)
+        return self._accept(p)
 
     async def _ask(self, leader: int, leader_epoch: int, topic_id: UUID | None) -> Any:
         """Fetch from the leader and return the partition's response."""
-        name, number = self._wanted.partition
+        name, number = self._range.partition
         peer = await self._cluster.peer(leader)
         version = peer.version(
             ApiKey.FETCH, FETCH_BY_TOPIC_ID - 1 if topic_id is None else ANY_VERSION
@@ -244,17 +244,17 @@ class RangeFetch:
             )
         )
         if (code := getattr(answer, "error_code", ErrorCode.none)) != ErrorCode.none:
-            raise KafkaError(code, f"fetching {self._wanted.partition}")
+            raise KafkaError(code, f"fetching {self._range.partition}")
         if answer.throttle_time:
             await asyncio.wait([peer.closed], timeout=answer.throttle_time.total_seconds())
         for topic in answer.responses:
             for p in topic.partitions:
                 if p.partition_index == number:
                     return p
-        raise ProtocolError(f"the fetch response lacks partition {self._wanted.partition}")
+        raise ProtocolError(f"the fetch response lacks partition {self._range.partition}")
 
-    def _taken(self, p: Any) -> Fetched:
-        partition = self._wanted.partition
+    def _accept(self, p: Any) -> Fetched:
+        partition = self._range.partition
         found = list(batches(p.records or b""))
         if not found:
             if p.records:
@@ -265,7 +265,7 @@ class RangeFetch:
             raise KafkaError(
                 ErrorCode.offset_not_available,
                 f"partition {partition} has no records from offset {self._position} on, but"
-                f" should have all before {self._wanted.end}",
+                f" should have all before {self._range.end}",
             )
         if found[-1].next_offset <= self._position:
             raise ProtocolError(
@@ -278,16 +278,16 @@ class RangeFetch:
             for a in p.aborted_transactions or ()
             if self._isolation == READ_COMMITTED
         ]
-        return Fetched(self._wanted, start, found, aborted)
+        return Fetched(self._range, start, found, aborted)
 
     async def _out_of_range(self) -> Fetched | None:
         """Continue at the log start offset, if the records before it may be skipped."""
-        partition = self._wanted.partition
+        partition = self._range.partition
         deadline = self._cluster.deadline(self._config.default_api_timeout_ms)
         listed = (await list_offsets(self._cluster, {partition: EARLIEST}, deadline))[partition]
         if isinstance(listed, KafkaError):
             raise listed
-        if not self._position < listed.offset < self._wanted.end or self._fails:
+        if not self._position < listed.offset < self._range.end or self._fails:
             return self._lost(
                 f"offset {self._position} of {partition} is out of range: the log begins at"
                 f" {listed.offset} now"

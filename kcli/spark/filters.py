@@ -83,12 +83,12 @@ class Bounds:
 
 def bounds_of(filters: Iterable[Filter]) -> tuple[Bounds, list[Filter]]:
     """Return the bounds of filters that all have to hold, and the filters left to Spark."""
-    bounds, left = Bounds(), []
+    bounds, others = Bounds(), []
     for source_filter in filters:
         bounds, is_answered = _with(bounds, source_filter)
         if not is_answered:
-            left.append(source_filter)
-    return bounds, left
+            others.append(source_filter)
+    return bounds, others
 
 
 def _with(bounds: Bounds, source_filter: Filter) -> tuple[Bounds, bool]:

@@ -160,11 +160,11 @@ def _struct(kind: pa.StructType, leaf_converter: LeafConverter, where: str) -> C
     def convert(found: Any) -> dict[str, Any]:
         if type(found) is not Pairs:
             raise type_mismatch(found, "a map")
-        named = {name: value for name, value in found if type(name) is str}
+        by_name = {name: value for name, value in found if type(name) is str}
         row = {}
         for name, element in fields:
             try:
-                row[name] = element(named.get(name))
+                row[name] = element(by_name.get(name))
             except SchemaMismatch as error:
                 raise error.within(f".{name}") from None
         return row

@@ -29,12 +29,14 @@ def script(name: str) -> tuple[str, dict[str, str]]:
         found[package] = spec
     _java()
     home = os.path.dirname(str(found["pyspark"].origin))
-    added = environment(os.environ, spark_home=home, python=sys.executable, sources=_beside(home))
-    paths = added.get("PYTHONPATH") or os.environ.get("PYTHONPATH", "")
-    added["PYTHONPATH"] = ":".join(
+    variables = environment(
+        os.environ, spark_home=home, python=sys.executable, sources=_beside(home)
+    )
+    paths = variables.get("PYTHONPATH") or os.environ.get("PYTHONPATH", "")
+    variables["PYTHONPATH"] = ":".join(
         dict.fromkeys([quick_start.DIRECTORY, *filter(None, paths.split(":"))])
     )
-    return os.path.join(home, "bin", name), added
+    return os.path.join(home, "bin", name), variables
 
 
 def quiet_java() -> dict[str, str]:

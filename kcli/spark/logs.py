@@ -51,7 +51,7 @@ class Logs:
     """
 
     def __init__(self, options: ReadOptions) -> None:
-        config = ConsumerConfig.taken(options.client)
+        config = ConsumerConfig.resolve(options.client)
         self._options = options
         self._config = config
         self._cluster = Cluster(config)
@@ -68,60 +68,63 @@ class Logs:
     ) -> None:
         await self._cluster.close()
 
-    async def partitions(self, known: Collection[TopicPartition] | None = None) -> Ids:
+    async def partitions(self, present: Collection[TopicPartition] | None = None) -> Ids:
         """Return the partitions that the options name.
 
-        Raises ConfigError if a topic or partition does not exist and none is `known`. With `known`,
-        deleted ones are left out: known ones if brokers report them as unknown for GONE_AFTER_S.
+        Raises ConfigError if a topic or partition does not exist and none is `present`. With
+        `present`, deleted ones are left out: `present` ones if brokers report them as unknown for
+        GONE_AFTER_S.
         """
-        ids = await self._named(may_lack=known is not None)
-        expected, tries = set(known or ()), 0
+        ids = await self._find_ids(may_lack=present is not None)
+        expected, tries = set(present or ()), 0
         clock = asyncio.get_running_loop().time
         until = clock() + GONE_AFTER_S
         while not expected <= ids.keys() and clock() < until:
             tries += 1
             await self._cluster.pause(tries)
-            ids = await self._named(may_lack=True)
+            ids = await self._find_ids(may_lack=True)
         return ids
 
-    async def _named(self, *, may_lack: bool) -> Ids:
-        wanted = self._options.wanted
+    async def _find_ids(self, *, may_lack: bool) -> Ids:
+        selection = self._options.selection
         names: list[str] | None
-        match wanted:
+        match selection:
             case Subscribe():
-                names = list(wanted.topics)
+                names = list(selection.topics)
             case Assign():
-                names = sorted({partition.topic for partition in wanted.partitions})
+                names = sorted({partition.topic for partition in selection.partitions})
             case _:
                 names = None
         deadline = self._deadline()
         await self._cluster.retry("metadata", deadline, lambda: self._learn(names))
         topics = self._cluster.topics
-        if isinstance(wanted, Assign):
+        if isinstance(selection, Assign):
             found = {
                 partition: topics[partition.topic].id
-                for partition in wanted.partitions
+                for partition in selection.partitions
                 if self._cluster.partition(partition) is not None
             }
-            if not may_lack and (missing := [p for p in wanted.partitions if p not in found]):
+            if not may_lack and (missing := [p for p in selection.partitions if p not in found]):
                 raise ConfigError(
                     f"option assign names {', '.join(map(str, missing))}, which does not exist"
                 )
             return found
-        if isinstance(wanted, Subscribe):
-            if not may_lack and (lacking := [name for name in wanted.topics if name not in topics]):
+        if isinstance(selection, Subscribe):
+            if not may_lack and (
+                lacking := [name for name in selection.topics if name not in topics]
+            ):
                 raise ConfigError(
                     f"option subscribe names {', '.join(lacking)}, which does not exist: create it"
                     " first, or correct the name"
                 )
-            chosen = [name for name in wanted.topics if name in topics]
+            topic_names = [name for name in selection.topics if name in topics]
         else:
             hidden = self._config.exclude_internal_topics
             there = [name for name, topic in topics.items() if not (hidden and topic.is_internal)]
-            chosen = matching(wanted.pattern, sorted(there))
+            topic_names = matching(selection.pattern, sorted(there))
         return {
             TopicPartition(name, p.partition): topics[name].id
-            for name in chosen
+            for name in topic_names
             for p in topics[name].partitions
         }
 
@@ -188,8 +191,11 @@ class Logs:
     async def pinned(self, marks: Offsets, option: str) -> Offsets:
         """Return the offsets of marks now. Raises DataLost if one is outside of its log."""
         earliest, latest = await asyncio.gather(self.earliest(marks), self.latest(marks))
-        named = {EARLIEST: earliest, LATEST: latest}
-        offsets = {p: named[mark][p] if mark in named else mark for p, mark in marks.items()}
+        offsets_by_mark = {EARLIEST: earliest, LATEST: latest}
+        offsets = {
+            p: offsets_by_mark[mark][p] if mark in offsets_by_mark else mark
+            for p, mark in marks.items()
+        }
         return bounded(
             offsets,
             earliest,

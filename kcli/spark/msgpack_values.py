@@ -120,7 +120,7 @@ def _column(rows: list[Any], kind: pa.DataType) -> pa.Array:
     type.
     """
     types = set(map(type, rows))
-    if not types <= _taken(kind):
+    if not types <= _python_types(kind):
         raise ColumnReadFailed
     if pa.types.is_timestamp(kind):
         return pa.array([None if row is None else _timestamp(row) for row in rows], kind)
@@ -149,15 +149,15 @@ def _part(rows: list[Any], field: pa.Field) -> pa.Array:
     return found
 
 
-def _taken(kind: pa.DataType) -> frozenset[type]:
+def _python_types(kind: pa.DataType) -> frozenset[type]:
     """Return the Python types that certainly fit, except for their size."""
-    for is_kind, types in _TAKEN:
+    for is_kind, types in _PYTHON_TYPES:
         if is_kind(kind):
             return types
     return frozenset()
 
 
-_TAKEN: tuple[tuple[Callable[[pa.DataType], bool], frozenset[type]], ...] = tuple(
+_PYTHON_TYPES: tuple[tuple[Callable[[pa.DataType], bool], frozenset[type]], ...] = tuple(
     (is_kind, frozenset({NoneType, *types}))
     for is_kind, types in (
         (pa.types.is_struct, (dict,)),

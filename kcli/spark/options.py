@@ -48,7 +48,7 @@ class SubscribePattern:
     pattern: str
 
 
-Wanted: TypeAlias = Assign | Subscribe | SubscribePattern
+TopicSelection: TypeAlias = Assign | Subscribe | SubscribePattern
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ Position: TypeAlias = Everywhere | ByOffset | ByTime
 
 @dataclass(frozen=True)
 class ReadOptions:
-    wanted: Wanted
+    selection: TopicSelection
     start: Position
     end: Position
     client: dict[str, str]
@@ -161,12 +161,12 @@ class OptionTexts:
         self, texts: Mapping[str, str], names: Iterable[str], refused: Mapping[str, str]
     ) -> None:
         self._texts = {name.lower(): text for name, text in texts.items()}
-        known = {name.lower(): name for name in names}
+        names_by_lower = {name.lower(): name for name in names}
         for name in self._texts:
             if name in refused:
                 raise ConfigError(f"option {name} {refused[name]}")
-            if not name.startswith("kafka.") and name not in known:
-                raise _unknown(name, known)
+            if not name.startswith("kafka.") and name not in names_by_lower:
+                raise _unknown(name, names_by_lower)
 
     def __contains__(self, name: str) -> bool:
         return name.lower() in self._texts
@@ -217,21 +217,21 @@ class OptionTexts:
         }
 
 
-def _unknown(name: str, known: Mapping[str, str]) -> ConfigError:
+def _unknown(name: str, names: Mapping[str, str]) -> ConfigError:
     if f"kafka.{name}" == BOOTSTRAP:
         return ConfigError(f"option {name} is not known; did you mean {BOOTSTRAP}?")
-    near = difflib.get_close_matches(name, known, n=1)
+    near = difflib.get_close_matches(name, names, n=1)
     if near:
-        return ConfigError(f"option {name} is not known; did you mean {known[near[0]]}?")
+        return ConfigError(f"option {name} is not known; did you mean {names[near[0]]}?")
     return ConfigError(
-        f"option {name} is not known; the options are {', '.join(sorted(known.values()))}, and"
+        f"option {name} is not known; the options are {', '.join(sorted(names.values()))}, and"
         " the client's configs as kafka.NAME"
     )
 
 
 def _read_options(options: OptionTexts, default_start: Position) -> ReadOptions:
     options.expect_servers()
-    wanted = _wanted(options)
+    selection = _selection(options)
     least, most = options.count("minOffsetsPerTrigger"), options.count("maxOffsetsPerTrigger")
     if least is not None and most is not None and least > most:
         raise ConfigError(
@@ -239,11 +239,11 @@ def _read_options(options: OptionTexts, default_start: Position) -> ReadOptions:
         )
     start = _position(options, "starting", _or_latest(options)) or default_start
     end = _position(options, "ending", True) or Everywhere(LATEST)
-    if isinstance(wanted, Assign):
+    if isinstance(selection, Assign):
         for position in (start, end):
-            _check_complete(position, wanted.partitions)
+            _check_complete(position, selection.partitions)
     return ReadOptions(
-        wanted=wanted,
+        selection=selection,
         start=start,
         end=end,
         client=options.client(),
@@ -258,13 +258,13 @@ def _read_options(options: OptionTexts, default_start: Position) -> ReadOptions:
     )
 
 
-def _wanted(options: OptionTexts) -> Wanted:
-    named = [name for name in ("assign", "subscribe", "subscribePattern") if name in options]
-    if len(named) != 1:
-        found = f", not {' and '.join(named)}" if named else ""
+def _selection(options: OptionTexts) -> TopicSelection:
+    names = [name for name in ("assign", "subscribe", "subscribePattern") if name in options]
+    if len(names) != 1:
+        found = f", not {' and '.join(names)}" if names else ""
         raise ConfigError(f"give one of the options subscribe, subscribePattern, assign{found}")
-    text = options.text(named[0]) or ""
-    match named[0]:
+    text = options.text(names[0]) or ""
+    match names[0]:
         case "assign":
             return Assign(_assigned(text))
         case "subscribe":
@@ -338,8 +338,8 @@ def listed(position: Position) -> Mapping[TopicPartition, int] | None:
 def incomplete(position: Position, partitions: set[TopicPartition]) -> ConfigError:
     """Return the error for offsets that do not list exactly these partitions."""
     assert not isinstance(position, Everywhere)
-    named = set(listed(position) or ())
-    missing, beyond = sorted(partitions - named), sorted(named - partitions)
+    own = set(listed(position) or ())
+    missing, beyond = sorted(partitions - own), sorted(own - partitions)
     parts = [f"leaves out {_shown(missing)}"] if missing else []
     parts += [f"names {_shown(beyond)}, not read here"] if beyond else []
     remedy = "; -2 is earliest, -1 latest" if isinstance(position, ByOffset) else ""

@@ -64,10 +64,10 @@ def split(
     """
     whole = [r for r in ranges if r.size > 0]
     parts = [1 if max_records is None else -(-r.size // max_records) for r in whole]
-    wanted = min(min_partitions or 0, sum(r.size for r in whole))
+    count = min(min_partitions or 0, sum(r.size for r in whole))
     largest = [(-r.size / n, i) for i, (r, n) in enumerate(zip(whole, parts, strict=True))]
     heapq.heapify(largest)
-    for _ in range(wanted - sum(parts)):
+    for _ in range(count - sum(parts)):
         _, i = largest[0]
         parts[i] += 1
         heapq.heapreplace(largest, (-whole[i].size / parts[i], i))
@@ -124,9 +124,9 @@ def limited(start: Offsets, latest: Offsets, most: int) -> Offsets:
     least = 1 if most >= len(lag) else 0
     rest, total = most - least * len(lag), total - least * len(lag)
     share = {p: least + rest * (n - least) // total for p, n in lag.items()}
-    left = most - sum(share.values())
+    more = most - sum(share.values())
     # Give the rest to the shares that were rounded down the most.
-    for p in sorted(lag, key=lambda p: (-(rest * (lag[p] - least) % total), -lag[p], p))[:left]:
+    for p in sorted(lag, key=lambda p: (-(rest * (lag[p] - least) % total), -lag[p], p))[:more]:
         share[p] += 1
     return {p: start[p] + share.get(p, 0) for p in latest}
 

@@ -113,18 +113,18 @@ class RowProducer:
         self.check()
 
     def _collected(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        held: list[pa.RecordBatch] = []
+        parts: list[pa.RecordBatch] = []
         size = count = 0
         for batch in batches:
             self.count(batch)
-            held.append(batch.select(list(self._columns)))
-            size += held[-1].nbytes
+            parts.append(batch.select(list(self._columns)))
+            size += parts[-1].nbytes
             count += batch.num_rows
             if size >= COLLECTED_BYTES or count >= COLLECTED_ROWS:
-                yield pa.concat_batches(held)
-                held, size, count = [], 0, 0
+                yield pa.concat_batches(parts)
+                parts, size, count = [], 0, 0
         if count:
-            yield pa.concat_batches(held)
+            yield pa.concat_batches(parts)
 
     async def _send(self, producer: Producer, rows: pa.RecordBatch) -> None:
         self.check()
@@ -212,8 +212,8 @@ class RowProducer:
         if len(anywhere):
             batch = np.cumsum(columns.sizes[anywhere]) // max(self._batch_size, 1)
             batch -= batch[0]
-            chosen = [producer.choose_partition(topic) for _ in range(int(batch[-1]) + 1)]
-            found[anywhere] = np.array(chosen)[batch]
+            numbers = [producer.choose_partition(topic) for _ in range(int(batch[-1]) + 1)]
+            found[anywhere] = np.array(numbers)[batch]
         return found
 
     # Rows that cannot be written

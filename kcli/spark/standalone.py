@@ -138,16 +138,16 @@ def members(
     """Return the master and its workers by name, from the processes and from the master's response,
     if any.
     """
-    known = {f"{w['host']}:{w['port']}": w for w in (master_state or {}).get("workers", [])}
+    workers = {f"{w['host']}:{w['port']}": w for w in (master_state or {}).get("workers", [])}
     found = []
     for process in processes:
         if process.role == "master":
             state = (master_state or {}).get("status", "STARTING")
             found.append(ClusterProcess("master", process.pid, process.address, state))
         elif process.role == "worker":
-            worker = known.pop(process.address, {"state": "STARTING"})
+            worker = workers.pop(process.address, {"state": "STARTING"})
             found.append(_worker(process.name, process.pid, process.address, worker))
-    found += [_worker("worker", None, address, worker) for address, worker in known.items()]
+    found += [_worker("worker", None, address, worker) for address, worker in workers.items()]
     return sorted(
         found, key=lambda member: (member.pid is None, member.name != "master", member.name)
     )

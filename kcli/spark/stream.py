@@ -131,9 +131,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the latest offsets, for the query's progress."""
         return checkpoint_of(self._latest) if self._latest else None
 
-    def _find_latest(self, known: Collection[TopicPartition]) -> Offsets:
+    def _find_latest(self, partitions: Collection[TopicPartition]) -> Offsets:
         logs = self._open()
-        ids: Ids = logs.partitions(known)
+        ids: Ids = logs.partitions(partitions)
         self._note(ids)
         latest: Offsets = logs.latest(ids)
         self._latest = latest

@@ -53,19 +53,19 @@ def own_first(words: Sequence[str], own: Container[str]) -> tuple[list[str], lis
     """Split leading options into `own`, which may stand among those of Spark, and all other
     words.
     """
-    taken: list[str] = []
+    own_words: list[str] = []
     rest: list[str] = []
     at = 0
     while at < len(words) and words[at].startswith("-"):
         if words[at] in own:
-            taken.append(words[at])
+            own_words.append(words[at])
             at += 1
             continue
         name, equals, _ = words[at].partition("=")
         end = at + (1 if equals or name in FLAGS else 2)
         rest += words[at:end]
         at = end
-    return taken, [*rest, *words[at:]]
+    return own_words, [*rest, *words[at:]]
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ class Submission:
         """Return the words for spark-submit: `runner` is the program that runs a job, `sources` the
         directory of this package if Python does not find it by itself, `shipped` a zip of it.
         """
-        added = [
+        options = [
             word
             for key, text in {**DEFAULTS, **self._of_executors(sources)}.items()
             if key not in self.settings
@@ -203,7 +203,7 @@ class Submission:
         if self.job is not None and not (
             {"--name", "spark.app.name"} & {*self.options, *self.settings}
         ):
-            added += ["--name", f"k {self.job}"]
+            options += ["--name", f"k {self.job}"]
         after = []
         if shipped is not None:
             theirs = self.options.get("--py-files") or self.settings.get("spark.submit.pyFiles")
@@ -212,7 +212,7 @@ class Submission:
             application = [runner, self.job]
         else:
             application = [] if self.application is None else [self.application]
-        return [*added, *self.before, *after, *application, *self.words]
+        return [*options, *self.before, *after, *application, *self.words]
 
     def _of_executors(self, sources: str | None) -> dict[str, str]:
         """Return configs by which processes with another environment find this package."""
@@ -243,12 +243,12 @@ def environment(
 
 
 def adjusted(
-    added: Mapping[str, str], before: Mapping[str, str], submission: Submission, logging: str
+    variables: Mapping[str, str], before: Mapping[str, str], submission: Submission, logging: str
 ) -> dict[str, str]:
     """Adapt that environment to one submission: a pod has its own Python, and with a job Spark logs
     only errors, by the file `logging`, unless logging is configured.
     """
-    found = dict(added)
+    found = dict(variables)
     if submission.kind == "k8s" and not before.get("PYSPARK_PYTHON"):
         found["PYSPARK_PYTHON"] = "python3"
         if not submission.runs_driver_here:

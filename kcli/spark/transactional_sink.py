@@ -173,8 +173,8 @@ async def _marker(producer: Producer, options: WriteOptions, group: str) -> Comm
 
 
 def _admin_config(options: WriteOptions) -> AdminConfig:
-    known = settings_of(AdminConfig)
-    return AdminConfig.of({key: text for key, text in options.client.items() if key in known})
+    table = settings_of(AdminConfig)
+    return AdminConfig.of({key: text for key, text in options.client.items() if key in table})
 
 
 def _place(options: WriteOptions) -> TopicPartition:

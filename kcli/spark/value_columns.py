@@ -139,9 +139,9 @@ class Decoder:
         assert self._corrupt is not None
         bad = found.reasons.is_valid()
         record = pc.if_else(bad, values, pa.scalar(None, values.type))
-        kept: Any
+        column: Any
         if pa.types.is_string(self._corrupt.type):
-            kept = pa.array(
+            column = pa.array(
                 [
                     None if each is None else each.decode(errors="replace")
                     for each in record.to_pylist()
@@ -149,13 +149,13 @@ class Decoder:
                 pa.string(),
             )
         elif pa.types.is_binary(self._corrupt.type):
-            kept = record
+            column = record
         else:
-            kept = pa.StructArray.from_arrays(
+            column = pa.StructArray.from_arrays(
                 [record, found.reasons], fields=list(BOTH), mask=pc.invert(bad)
             ).cast(self._corrupt.type)
         parts = dict(zip([f.name for f in self._inner], found.data.flatten(), strict=True))
-        parts[self._corrupt.name] = kept
+        parts[self._corrupt.name] = column
         data = pa.StructArray.from_arrays(
             [parts[field.name] for field in self._kind],
             fields=list(self._kind),

@@ -220,8 +220,8 @@ class Nursery:
     def fork(self, kind: str, configuration: str | Sequence[str], output: int) -> int:
         """Return the pid of a new server that writes its log to the descriptor `output`."""
         try:
-            asked = json.dumps([kind, configuration]).encode()
-            socket.send_fds(self._control, [asked], [output])
+            request = json.dumps([kind, configuration]).encode()
+            socket.send_fds(self._control, [request], [output])
             answer = self._control.recv(MAX_REQUEST_BYTES)
         except ConnectionError:
             answer = b""
@@ -248,10 +248,10 @@ def main(descriptor: int) -> None:
     servers: dict[int, str] = {}
     with socket.socket(fileno=descriptor) as control:
         while True:
-            asked, outputs, _, _ = socket.recv_fds(control, MAX_REQUEST_BYTES, 1)
-            if not asked:
+            request, outputs, _, _ = socket.recv_fds(control, MAX_REQUEST_BYTES, 1)
+            if not request:
                 break
-            kind, configuration = json.loads(asked)
+            kind, configuration = json.loads(request)
             if kind == "zookeeper":
                 load_servers()  # only a cluster needs these
             servers = {pid: k for pid, k in servers.items() if not os.waitpid(pid, os.WNOHANG)[0]}

@@ -73,8 +73,8 @@ class KafkaCluster:
     @property
     def logs(self) -> Mapping[str, str]:
         """Each server's log, by its name."""
-        named = {f"broker {id}": broker.log for id, broker in self.brokers.items()}
-        return named | {"zookeeper": self._zookeeper.log}
+        brokers = {f"broker {id}": broker.log for id, broker in self.brokers.items()}
+        return brokers | {"zookeeper": self._zookeeper.log}
 
     def open(self) -> None:
         """Start all servers; return once each broker knows all others."""

@@ -56,8 +56,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Start the imports of brokers while other tests run, if a test will need one."""
-    wanted = (FIXTURES.intersection(getattr(item, "fixturenames", ())) for item in session.items)
-    if not session.config.option.collectonly and any(wanted):
+    requests = (FIXTURES.intersection(getattr(item, "fixturenames", ())) for item in session.items)
+    if not session.config.option.collectonly and any(requests):
         _nursery_of(session.config)
 
 
@@ -72,8 +72,8 @@ def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pluggy.Result[pytest.TestReport], None]:
     """Add the logs of its brokers to the report of a failed test."""
-    made = yield
-    report = made.get_result()
+    outcome = yield
+    report = outcome.get_result()
     if report.failed and _broker in item.stash:
         report.sections.append(("Kafka broker log", item.stash[_broker].log))
     if report.failed and _cluster in item.stash:

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from kcli.groups import lag as lags
 from kcli.groups.lag import WINDOW, Trend
-from kcli.top.snapshot import SeenGroup, Snapshot, TimedResponse
+from kcli.top.snapshot import GroupSnapshot, Snapshot, TimedResponse
 from kserver.model import BrokerId, Offset, TopicPartition
 
 UP, AWAY = "up", "away"
@@ -68,7 +68,7 @@ class Row(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Seen:
+class Dashboard:
     """The rows of a snapshot: faulty ones first, then the busiest; groups by lag."""
 
     time_ms: int
@@ -93,7 +93,7 @@ class History:
 
     def __init__(self) -> None:
         self._before: Snapshot | None = None
-        self._last: Seen | None = None
+        self._last: Dashboard | None = None
         self._changes: Counter[tuple[str, Subject]] = Counter()
         self._commits: dict[str, _Commits] = defaultdict(_Commits)
         self._trends: dict[str, Trend] = defaultdict(Trend)
@@ -104,7 +104,7 @@ class History:
         self._addresses: dict[BrokerId, str] = {}
         self._groups: set[str] = set()
 
-    def missed(self, why: str) -> Seen:
+    def note_failure(self, why: str) -> Dashboard:
         """Return the rows of a snapshot without a response: all brokers are away, the rest is as
         before.
         """
@@ -116,9 +116,9 @@ class History:
             else row._replace(state=AWAY, is_controller=None, away_since_ms=last.time_ms)
             for row in last.brokers
         ]
-        return Seen(last.time_ms, None, gone, last.topics, last.groups, {}, why)
+        return Dashboard(last.time_ms, None, gone, last.topics, last.groups, {}, why)
 
-    def seen(self, now: Snapshot) -> Seen:
+    def update(self, now: Snapshot) -> Dashboard:
         flows = _Flows(self._before, now)
         self._before = now
         self._count_changes(flows)
@@ -137,7 +137,7 @@ class History:
             del self._trends[gone]
             self._commits.pop(gone, None)
         groups = (self._group(name, flows, outs) for name in sorted(self._groups))
-        self._last = Seen(
+        self._last = Dashboard(
             now.time_ms,
             now.controller,
             _ordered(self._broker(broker, flows, records_out) for broker in sorted(brokers)),
@@ -314,9 +314,9 @@ class _Flows:
         self.leaders: dict[TopicPartition, BrokerId | None] = {}
         self.records_in: Rates = {}
         self.bytes_in: Rates = {}
-        for partition, known in now.partitions():
-            leader = self.leaders[partition] = known.leader
-            self.lagging.update({*known.replicas} - {*known.isr})
+        for partition, metadata in now.partitions():
+            leader = self.leaders[partition] = metadata.leader
+            self.lagging.update({*metadata.replicas} - {*metadata.isr})
             if leader is None:
                 continue
             self.by_topic[partition.topic].append(partition)
@@ -330,15 +330,15 @@ class _Flows:
             sizes = before.size(partition, leader), now.size(partition, leader)
             self.bytes_in[partition] = growth(*sizes)
 
-    def commits(self, group: SeenGroup) -> dict[TopicPartition, Offset]:
+    def commits(self, group: GroupSnapshot) -> dict[TopicPartition, Offset]:
         """Return committed offsets without those of deleted topics, which have no lag."""
         return {p: offset for p, offset in (group.committed or {}).items() if p in self.leaders}
 
     def size(self, partitions: Iterable[TopicPartition]) -> int | None:
         """Return the bytes of the leaders' logs; None if one is unknown."""
         sizes = [self.now.size(p, self.leaders[p]) for p in partitions]
-        known = [size.values for size in sizes if size is not None]
-        return sum(known) if len(known) == len(sizes) else None
+        numbers = [size.values for size in sizes if size is not None]
+        return sum(numbers) if len(numbers) == len(sizes) else None
 
     def lag(self, commits: Mapping[TopicPartition, Offset]) -> int | None:
         """Return the records left to read in all of these; None if one is unknown, or there is

@@ -11,10 +11,10 @@ from kcli.options import Refused
 from kcli.output import answer, complain
 from kcli.rows.listing import Rows
 from kcli.top import tables
-from kcli.top.rates import Seen
+from kcli.top.rates import Dashboard
 from kcli.top.tables import HEADING, WRONG, Line
 
-Show: TypeAlias = Callable[[Seen], None]
+Show: TypeAlias = Callable[[Dashboard], None]
 
 STYLES = {HEADING: "bold", WRONG: "red", "": ""}
 
@@ -24,18 +24,18 @@ def as_rows(out: Rows, views: Sequence[str]) -> Show:
     old_refusals: set[str] = set()
     was_missing = False
 
-    def show(seen: Seen) -> None:
+    def show(dashboard: Dashboard) -> None:
         nonlocal was_missing
-        rows = tables.rows_of(seen)
+        rows = tables.rows_of(dashboard)
         for row in (row for view in views for row in rows[view]):
-            out.row(time_ms=seen.time_ms, **row._asdict())
-        for what, why in seen.refused.items():
+            out.row(time_ms=dashboard.time_ms, **row._asdict())
+        for what, why in dashboard.refused.items():
             if what not in old_refusals:
                 old_refusals.add(what)
                 out.refused(what, Refused(why))
-        if seen.missing and not was_missing:
+        if dashboard.missing and not was_missing:
             out.refused(None, ClusterUnreachable("listTopics"))
-        was_missing = bool(seen.missing)
+        was_missing = bool(dashboard.missing)
 
     return show
 
@@ -45,17 +45,17 @@ def as_text(views: Sequence[str]) -> Show:
     old_notes: set[str] = set()
     is_first = True
 
-    def show(seen: Seen) -> None:
+    def show(dashboard: Dashboard) -> None:
         nonlocal is_first
         if not is_first:
             answer()
         is_first = False
-        answer(tables.summary(seen))
-        for table in tables.tables(seen, views):
+        answer(tables.summary(dashboard))
+        for table in tables.tables(dashboard, views):
             answer()
             for line in table:
                 answer(line.text)
-        for note in tables.notes(seen):
+        for note in tables.notes(dashboard):
             if note not in old_notes:
                 old_notes.add(note)
                 complain(note)
@@ -72,12 +72,12 @@ def on_a_terminal(views: Sequence[str]) -> Iterator[Show]:
 
     console = Console()
 
-    def drawn(seen: Seen) -> Group:
-        lines = [Line(tables.summary(seen), HEADING)]
-        lines += [Line(note, WRONG) for note in tables.notes(seen)]
+    def drawn(dashboard: Dashboard) -> Group:
+        lines = [Line(tables.summary(dashboard), HEADING)]
+        lines += [Line(note, WRONG) for note in tables.notes(dashboard)]
         # One line less, for the cursor.
         height = console.height - 1 - len(lines)
-        for table in tables.tables(seen, views, height=height, width=console.width):
+        for table in tables.tables(dashboard, views, height=height, width=console.width):
             lines += [Line(""), *table]
         return Group(
             *(Text(line.text, STYLES[line.style], no_wrap=True, overflow="crop") for line in lines)
@@ -87,4 +87,4 @@ def on_a_terminal(views: Sequence[str]) -> Iterator[Show]:
     with Live(
         console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
     ) as live:
-        yield lambda seen: live.update(drawn(seen), refresh=True)
+        yield lambda dashboard: live.update(drawn(dashboard), refresh=True)

@@ -53,7 +53,7 @@ class TimedResponse(NamedTuple, Generic[T]):
     values: T
 
 
-class SeenGroup(NamedTuple):
+class GroupSnapshot(NamedTuple):
     """`state` is None if the broker does not report it, `committed` if it refuses."""
 
     state: str | None
@@ -67,7 +67,7 @@ class BrokerAnswers:
     ends: TimedResponse[Mapping[TopicPartition, Offset]] | None = None
     sizes: TimedResponse[Mapping[TopicPartition, int]] | None = None
     """Bytes of its replicas."""
-    groups: TimedResponse[Mapping[str, SeenGroup]] | None = None
+    groups: TimedResponse[Mapping[str, GroupSnapshot]] | None = None
     is_silent: bool = False
     """Whether it does not respond at all."""
     refused: dict[str, str] = field(default_factory=dict)
@@ -91,7 +91,7 @@ class Snapshot:
                 yield TopicPartition(topic.name, partition.partition), partition
 
     @cached_property
-    def groups(self) -> Mapping[str, TimedResponse[SeenGroup]]:
+    def groups(self) -> Mapping[str, TimedResponse[GroupSnapshot]]:
         return {
             name: TimedResponse(answers.groups.at_s, group)
             for answers in self.answers.values()
@@ -132,7 +132,7 @@ def _one(
     return TimedResponse(response.at_s, value)
 
 
-class Wanted(NamedTuple):
+class Selection(NamedTuple):
     """The selected topics and groups; of groups, only committed offsets of these topics."""
 
     topic: Callable[[str], bool]
@@ -141,7 +141,7 @@ class Wanted(NamedTuple):
     """Leave out groups without committed offsets of these topics."""
 
 
-async def take(cluster: Cluster, wanted: Wanted, *, patient: bool) -> Snapshot:
+async def take(cluster: Cluster, selection: Selection, *, patient: bool) -> Snapshot:
     """Take a snapshot. Raises ClientError, KafkaError, ProtocolError or OSError if no broker
     responds: after a few retries, or if `patient` only after PATIENCE_MS.
     """
@@ -151,16 +151,19 @@ async def take(cluster: Cluster, wanted: Wanted, *, patient: bool) -> Snapshot:
         asyncio.get_running_loop().time(),
         cluster.controller,
         dict(cluster.nodes),
-        {name: topic for name, topic in cluster.topics.items() if wanted.topic(name)},
+        {name: topic for name, topic in cluster.topics.items() if selection.topic(name)},
         {broker: BrokerAnswers() for broker in cluster.nodes},
     )
     led: dict[BrokerId, list[TopicPartition]] = defaultdict(list)
-    for partition, known in now.partitions():
-        if known.leader is not None:
-            led[known.leader].append(partition)
+    for partition, metadata in now.partitions():
+        if metadata.leader is not None:
+            led[metadata.leader].append(partition)
     now.controller, *_ = await asyncio.gather(
         _controller(cluster),
-        *(_ask(cluster, broker, now.answers[broker], led[broker], wanted) for broker in now.nodes),
+        *(
+            _ask(cluster, broker, now.answers[broker], led[broker], selection)
+            for broker in now.nodes
+        ),
     )
     return now
 
@@ -190,7 +193,7 @@ async def _ask(
     broker: BrokerId,
     answers: BrokerAnswers,
     led: list[TopicPartition],
-    wanted: Wanted,
+    selection: Selection,
 ) -> None:
     """Send all requests to one broker; each may fail independently of the others."""
 
@@ -212,12 +215,12 @@ async def _ask(
     unanswered: list[str] = []
     answers.ends, answers.sizes, answers.groups = await asyncio.gather(
         ask(ENDS, _ends(cluster, broker, led)),
-        ask(SIZES, _sizes(cluster, broker, wanted)),
-        ask(GROUPS, _groups(cluster, broker, wanted)),
+        ask(SIZES, _sizes(cluster, broker, selection)),
+        ask(GROUPS, _groups(cluster, broker, selection)),
     )
     # A broker that leads no partition is not asked for end offsets.
-    asked = {ENDS, SIZES, GROUPS} if led else {SIZES, GROUPS}
-    answers.is_silent = asked <= set(unanswered)
+    requests = {ENDS, SIZES, GROUPS} if led else {SIZES, GROUPS}
+    answers.is_silent = requests <= set(unanswered)
 
 
 async def _ends(
@@ -232,7 +235,9 @@ async def _ends(
     }
 
 
-async def _sizes(cluster: Cluster, broker: BrokerId, wanted: Wanted) -> dict[TopicPartition, int]:
+async def _sizes(
+    cluster: Cluster, broker: BrokerId, selection: Selection
+) -> dict[TopicPartition, int]:
     directories = await log_dirs.describe_at(cluster, broker)
     if not directories:
         # The response of brokers before Kafka 3.0 without authorization.
@@ -241,32 +246,36 @@ async def _sizes(cluster: Cluster, broker: BrokerId, wanted: Wanted) -> dict[Top
         replica.partition: replica.size
         for directory in directories
         for replica in directory.replicas
-        if not replica.is_future and wanted.topic(replica.partition.topic)
+        if not replica.is_future and selection.topic(replica.partition.topic)
     }
 
 
-async def _groups(cluster: Cluster, broker: BrokerId, wanted: Wanted) -> dict[str, SeenGroup]:
+async def _groups(
+    cluster: Cluster, broker: BrokerId, selection: Selection
+) -> dict[str, GroupSnapshot]:
     listed = {
         listing.group: listing
         for listing in await groups.listings_at(cluster, broker)
-        if listing.protocol_type in OF_CONSUMERS and wanted.group(listing.group)
+        if listing.protocol_type in OF_CONSUMERS and selection.group(listing.group)
     }
     committed = await groups.offsets_at(cluster, broker, listed) if listed else {}
-    seen = {
-        name: SeenGroup(listing.state, _committed(committed.get(name), wanted))
+    by_name = {
+        name: GroupSnapshot(listing.state, _committed(committed.get(name), selection))
         for name, listing in listed.items()
     }
-    return {n: group for n, group in seen.items() if group.committed or not wanted.readers_only}
+    return {
+        n: group for n, group in by_name.items() if group.committed or not selection.readers_only
+    }
 
 
 def _committed(
     offsets: Mapping[TopicPartition, CommittedOffset | KafkaError] | KafkaError | None,
-    wanted: Wanted,
+    selection: Selection,
 ) -> dict[TopicPartition, Offset] | None:
     if offsets is None or isinstance(offsets, KafkaError):
         return None
     return {
         partition: offset.offset
         for partition, offset in offsets.items()
-        if not isinstance(offset, KafkaError) and wanted.topic(partition.topic)
+        if not isinstance(offset, KafkaError) and selection.topic(partition.topic)
     }

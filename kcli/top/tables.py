@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 from kcli.groups.group_text import NOTHING
 from kcli.output import visible
-from kcli.top.rates import AWAY, OFFLINE, UNDER_REPLICATED, UP, Row, Seen
+from kcli.top.rates import AWAY, OFFLINE, UNDER_REPLICATED, UP, Dashboard, Row
 
 Cells: TypeAlias = tuple[str, ...]
 
@@ -40,53 +40,60 @@ class Line(NamedTuple):
     """HEADING, WRONG or "": style on a terminal."""
 
 
-def summary(seen: Seen) -> str:
+def summary(dashboard: Dashboard) -> str:
     """Return a line about the cluster."""
     partitions, under_replicated, offline = (
-        sum(getattr(row, name) or 0 for row in seen.topics)
+        sum(getattr(row, name) or 0 for row in dashboard.topics)
         for name in ("partitions", "under_replicated", "offline")
     )
-    controller = NOTHING if seen.controller is None else str(seen.controller)
+    controller = NOTHING if dashboard.controller is None else str(dashboard.controller)
     line = (
-        f"{clock(seen.time_ms)}  brokers {len(seen.brokers)}, away {seen.away}, "
-        f"controller {controller}  topics {len(seen.topics):,}  partitions {partitions:,}, "
-        f"under-replicated {under_replicated:,}, offline {offline:,}  groups {len(seen.groups):,}"
+        f"{clock(dashboard.time_ms)}  brokers {len(dashboard.brokers)}, away {dashboard.away}, "
+        f"controller {controller}  topics {len(dashboard.topics):,}  partitions {partitions:,}, "
+        f"under-replicated {under_replicated:,}, offline {offline:,}  "
+        f"groups {len(dashboard.groups):,}"
     )
     return visible(line)
 
 
-def notes(seen: Seen) -> list[str]:
+def notes(dashboard: Dashboard) -> list[str]:
     """Return the reasons why the tables are incomplete."""
-    lines = [f"not available: {what}: {why}" for what, why in seen.refused.items()]
-    if seen.missing:
-        lines.append(f"no broker has answered since {clock(seen.time_ms)}: {seen.missing}")
+    lines = [f"not available: {what}: {why}" for what, why in dashboard.refused.items()]
+    if dashboard.missing:
+        lines.append(
+            f"no broker has answered since {clock(dashboard.time_ms)}: {dashboard.missing}"
+        )
     return list(map(visible, lines))
 
 
 def tables(
-    seen: Seen, views: Sequence[str], *, height: int | None = None, width: int | None = None
+    dashboard: Dashboard,
+    views: Sequence[str],
+    *,
+    height: int | None = None,
+    width: int | None = None,
 ) -> list[list[Line]]:
     """Return the lines of each of `views`, cut to `height` lines in total, including a blank one
     before each, and to `width` columns.
     """
-    rows = rows_of(seen)
-    wanted = [len(rows[view]) for view in views]
-    rooms = wanted if height is None else shared(wanted, height - 2 * len(views))
+    rows = rows_of(dashboard)
+    row_counts = [len(rows[view]) for view in views]
+    rooms = row_counts if height is None else shared(row_counts, height - 2 * len(views))
     return [_table(view, rows[view], room, width) for view, room in zip(views, rooms, strict=True)]
 
 
-def rows_of(seen: Seen) -> dict[str, list[Row]]:
-    return {"brokers": seen.brokers, "topics": seen.topics, "groups": seen.groups}
+def rows_of(dashboard: Dashboard) -> dict[str, list[Row]]:
+    return {"brokers": dashboard.brokers, "topics": dashboard.topics, "groups": dashboard.groups}
 
 
-def shared(wanted: Sequence[int], lines: int) -> list[int]:
+def shared(row_counts: Sequence[int], lines: int) -> list[int]:
     """Distribute lines: tables that need few get them, the others share the rest evenly."""
-    rooms = [0] * len(wanted)
-    left = max(lines, 0)
-    smallest_first = sorted(range(len(wanted)), key=lambda index: wanted[index])
+    rooms = [0] * len(row_counts)
+    rest = max(lines, 0)
+    smallest_first = sorted(range(len(row_counts)), key=lambda index: row_counts[index])
     for done, index in enumerate(smallest_first):
-        rooms[index] = min(wanted[index], left // (len(wanted) - done))
-        left -= rooms[index]
+        rooms[index] = min(row_counts[index], rest // (len(row_counts) - done))
+        rest -= rooms[index]
     return rooms
 
 
@@ -134,9 +141,9 @@ def _broker(row: Row) -> Cells:
         state = "controller"
     elif row.state == AWAY and row.away_since_ms is not None:
         state = f"{AWAY} since {clock(row.away_since_ms)}"
-    named = f"{row.name} {row.address}" if row.address else row.name
+    name = f"{row.name} {row.address}" if row.address else row.name
     return (
-        named,
+        name,
         state,
         *_rates(row),
         number(row.partitions),

@@ -25,7 +25,7 @@ from kcli.spark.dead_letters import place_sql
 from kcli.spark.jobs.ends import of_client
 from kcli.spark.jobs.land_reading import landed
 from kcli.spark.jobs.places import EVERYTHING, Place, offsets_text, reading
-from kcli.spark.jobs.reckoning import Counts, Finding, Window, added, findings
+from kcli.spark.jobs.reckoning import Counts, Finding, Window, findings, sum_counts
 from kcli.spark.logs import Logs
 from kcli.spark.options import Offsets, batch_options
 from kserver.errors import KafkaError
@@ -80,14 +80,14 @@ def audited(spark: SparkSession, audit: Audit) -> list[Finding]:
         sums[window] += row.times
         partition = TopicPartition(row.topic, row.partition)
         last[partition] = max(row.last, last.get(partition, row.last))
-    for window, held, times in _count_held(spark, audit, ranges, last):
-        counts.append((window, held))
+    for window, count, times in _count_topic_records(spark, audit, ranges, last):
+        counts.append((window, count))
         sums[window] -= times
     differing = {window.topic for window, sum in sums.items() if sum}
     for topic in sorted(differing.union(compacted)):
         is_compacted = topic in compacted
         counts += _compare(spark, audit, topic, ranges, records, is_compacted=is_compacted)
-    return list(findings(added(counts), audit.window_ms, audit.overdue_ms))
+    return list(findings(sum_counts(counts), audit.window_ms, audit.overdue_ms))
 
 
 def _ranges(audit: Audit) -> tuple[Offsets, Ranges]:
@@ -175,7 +175,7 @@ def _count_landed(records: DataFrame) -> DataFrame:
     )
 
 
-def _count_held(
+def _count_topic_records(
     spark: SparkSession, audit: Audit, ranges: Ranges, last: Offsets
 ) -> Iterator[tuple[Window, Counts, int]]:
     """Yield the records of topics up to the `last` landed ones, with the sum of the hashes of their
@@ -200,13 +200,15 @@ def _count_by_window(
     if not mine:
         return
     # The column topic is needed only with more than one topic.
-    held = (
-        _held(spark, audit, mine, "topic string, timestamp timestamp")
+    contents = (
+        _topic_records(spark, audit, mine, "topic string, timestamp timestamp")
         if len(topics) > 1
-        else _held(spark, audit, mine, "timestamp timestamp").withColumn("topic", F.lit(*topics))
+        else _topic_records(spark, audit, mine, "timestamp timestamp").withColumn(
+            "topic", F.lit(*topics)
+        )
     )
-    held = _since(held, audit)
-    counted = held.groupBy("topic", _window(audit).alias("window")).agg(
+    contents = _since(contents, audit)
+    counted = contents.groupBy("topic", _window(audit).alias("window")).agg(
         F.count("*").alias("rows"),
         F.sum(F.hash(F.unix_millis("timestamp"))).alias("times"),
     )
@@ -229,10 +231,12 @@ def _compare(
     from pyspark.sql import functions as F
 
     mine = {p: part for p, part in ranges.items() if p.topic == topic}
-    held = _held(spark, audit, mine, "partition int, offset bigint, timestamp timestamp")
-    held = held.withColumn("held", F.unix_millis("timestamp")).drop("timestamp")
+    contents = _topic_records(
+        spark, audit, mine, "partition int, offset bigint, timestamp timestamp"
+    )
+    contents = contents.withColumn("held", F.unix_millis("timestamp")).drop("timestamp")
     landed = records.where((records.topic == topic) & ~records.is_before)
-    both = landed.join(held, ["partition", "offset"], "left")
+    both = landed.join(contents, ["partition", "offset"], "left")
     compared = both.groupBy("window").agg(
         F.count_if(F.col("held").isNull()).alias("gone"),
         F.count_if(F.col("held") != F.col("time")).alias("others"),
@@ -242,7 +246,7 @@ def _compare(
         yield Window(topic, row.window), Counts(compacted=gone, others=row.others)
 
 
-def _held(spark: SparkSession, audit: Audit, parts: Ranges, schema: str) -> DataFrame:
+def _topic_records(spark: SparkSession, audit: Audit, parts: Ranges, schema: str) -> DataFrame:
     """Return the records that the topics hold at these offsets."""
     starts = {p: start for p, (start, _) in parts.items()}
     ends = {p: end for p, (_, end) in parts.items()}

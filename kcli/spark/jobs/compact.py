@@ -197,14 +197,14 @@ def _compacted(spark: SparkSession, store: Store, options: SimpleNamespace) -> s
         waiting += not swapping.carry_out(store, journal, _now_ms(), interval)
     swapping.clean(store)
     # New files of a pending swap must not be compacted, nor the old ones.
-    held = {
+    busy = {
         path
         for journal in swapping.pending(store)
         for path in (*journal.old, *(end for _, end in journal.new))
     }
     done: list[Unit] = []
     for unit in _units(store, options):
-        if held & {file.path for file in unit.files}:
+        if busy & {file.path for file in unit.files}:
             continue
         if not options.quiet:
             transient(f"{unit.directory or options.path}: {len(unit.files)} files into {unit.into}")
@@ -246,12 +246,12 @@ def _written(spark: SparkSession, store: Store, unit: Unit, options: SimpleNames
     frame = _read(spark, paths, is_json)
     writer = frame.coalesce(unit.into).write.option("compression", codec)
     writer.format("text" if is_json else "parquet").save(store.uri(where))
-    made = sorted(
+    files = sorted(
         entry.path for entry in store.entries(where) if not entry.name.startswith(("_", "."))
     )
-    _compare(frame, _read(spark, [store.uri(path) for path in made], is_json), unit, options)
+    _compare(frame, _read(spark, [store.uri(path) for path in files], is_json), unit, options)
     new = []
-    for number, path in enumerate(made):
+    for number, path in enumerate(files):
         match = _SUFFIX.fullmatch(path.rpartition("/")[2])
         assert match is not None, path
         suffix = match[1].replace(".txt", ".json")
@@ -304,25 +304,33 @@ def _compact_table(options: SimpleNamespace) -> str:
         raise Refused(f"--path {options.path} contains no Delta table") from error
     selects = selection(options.partitions)
     before_ms = _now_ms() - int((options.older_than or 0) * 1000)
-    chosen = [
+    partitions = [
         partition
         for partition in _partitions(table)
         if selects(partition) and _newest_ms(table, partition) <= before_ms
     ]
-    removed = added = directories = 0
-    for partition in chosen:
+    removals = additions = directories = 0
+    for partition in partitions:
         if options.dry_run:
-            would(f"compact {_named(partition) or options.path}")
+            would(f"compact {_path_of(partition) or options.path}")
             continue
         gone, new = _compact_partition(table, partition, options)
-        removed, added, directories = removed + gone, added + new, directories + bool(gone)
+        removals, additions, directories = (
+            removals + gone,
+            additions + new,
+            directories + bool(gone),
+        )
     if is_given(options, "vacuum_after") and not options.dry_run:
         table.vacuum(
             retention_hours=math.ceil(options.vacuum_after / HOUR_S),
             dry_run=False,
             enforce_retention_duration=False,
         )
-    return "nothing was changed" if options.dry_run else _summary_text(removed, added, directories)
+    return (
+        "nothing was changed"
+        if options.dry_run
+        else _summary_text(removals, additions, directories)
+    )
 
 
 def _compact_partition(
@@ -339,7 +347,7 @@ def _compact_partition(
     if table.version() == version + 1 and _rows(table, partition) != rows:
         table.restore(version)
         raise Refused(
-            f"{_named(partition) or options.path}: rows were lost; the table was left unchanged"
+            f"{_path_of(partition) or options.path}: rows were lost; the table was left unchanged"
         )
     return metrics["numFilesRemoved"], metrics["numFilesAdded"]
 
@@ -348,8 +356,10 @@ def _partitions(table: Any) -> list[dict[str, str]]:
     if not table.metadata().partition_columns:
         return [{}]
     # deltalake has no filter for null: such partitions stay as they are.
-    named = [{**partition} for partition in table.partitions() if None not in partition.values()]
-    return sorted(named, key=_named)
+    partitions = [
+        {**partition} for partition in table.partitions() if None not in partition.values()
+    ]
+    return sorted(partitions, key=_path_of)
 
 
 def _actions(table: Any, partition: dict[str, str]) -> list[dict[str, Any]]:
@@ -367,7 +377,7 @@ def _rows(table: Any, partition: dict[str, str]) -> int:
     return sum(row["num_records"] for row in _actions(table, partition))
 
 
-def _named(partition: dict[str, str]) -> str:
+def _path_of(partition: dict[str, str]) -> str:
     return "/".join(f"{name}={value}" for name, value in partition.items())
 
 

@@ -34,8 +34,8 @@ def selection(text: str | None) -> Selects:
     for name, equals, pattern in terms:
         if not name.strip() or not equals or not pattern.strip():
             raise ValueError(f"'{text}' is not like date=2026-11-21 or date=2026-11-*,hour=0?")
-    wanted = [(name.strip(), _matcher(pattern.strip())) for name, _, pattern in terms]
-    return lambda values: all(name in values and meant(values[name]) for name, meant in wanted)
+    matchers = [(name.strip(), _matcher(pattern.strip())) for name, _, pattern in terms]
+    return lambda values: all(name in values and meant(values[name]) for name, meant in matchers)
 
 
 def _matcher(pattern: str) -> Callable[[str], bool]:

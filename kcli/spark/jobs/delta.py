@@ -280,8 +280,8 @@ def runs(
     keys = pc.binary_join_element_wise(*(batch[name] for name in parts), "/")
     for key in pc.unique(keys).to_pylist():
         # Mostly all rows belong to one directory.
-        chosen = rest if len(pc.unique(keys)) == 1 else rest.filter(pc.equal(keys, key))
-        yield tuple(key.split("/")), chosen
+        run = rest if len(pc.unique(keys)) == 1 else rest.filter(pc.equal(keys, key))
+        yield tuple(key.split("/")), run
 
 
 class _File:

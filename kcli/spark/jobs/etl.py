@@ -185,7 +185,7 @@ def check(options: SimpleNamespace) -> None:
     except ConfigError as error:
         refuse(str(error))
     if options.py is not None:
-        functions.named("--py", options.py)
+        functions.parse_name("--py", options.py)
     if options.exactly_once and to.kind == CONSOLE:
         refuse("--exactly-once is for a topic; the console has no transactions")
     if to.is_topic and options.output_mode == "update":
@@ -233,10 +233,10 @@ def _records(frame: DataFrame, options: SimpleNamespace) -> DataFrame:
     if (options.value or payloads.RAW) not in payloads.WITH_SCHEMA:
         return frame.selectExpr(*("data AS value" if name == "value" else name for name in own))
     fields = frame.select("data.*").columns
-    kept = [name for name in own if name not in fields]
-    hidden = len(kept) < len(own) and RECORD not in fields
+    own_fields = [name for name in own if name not in fields]
+    hidden = len(own_fields) < len(own) and RECORD not in fields
     record = [f"struct({', '.join(own)}) AS {RECORD}"] if hidden else []
-    return frame.selectExpr(*kept, *(f"data.{quoted(name)}" for name in fields), *record)
+    return frame.selectExpr(*own_fields, *(f"data.{quoted(name)}" for name in fields), *record)
 
 
 def _query(spark: SparkSession, rows: DataFrame, options: SimpleNamespace) -> DataFrame:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def named(option: str, text: str) -> tuple[str, str]:
+def parse_name(option: str, text: str) -> tuple[str, str]:
     """Return the module or file, and the function. Refuses an invalid text."""
     module, _, function = text.rpartition(":")
     if not module or not function.isidentifier():
@@ -32,7 +32,7 @@ def function(spark: SparkSession, option: str, text: str) -> Callable[[DataFrame
     """Return a function from frame to frame. Its file is sent to the executors; a module has to
     exist there, for example by --py-files.
     """
-    name, attribute = named(option, text)
+    name, attribute = parse_name(option, text)
     if name.endswith(".py"):
         file = Path(name).resolve()
         spark.sparkContext.addPyFile(str(file))

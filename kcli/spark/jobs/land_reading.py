@@ -59,21 +59,21 @@ def landed(
             f"--path {path} has no column {', '.join(lacking)}, only {', '.join(found)}; give a"
             " directory that the job land has written"
         )
-    wanted = [*columns, *(name for name in optional if name in found)]
+    names = [*columns, *(name for name in optional if name in found)]
     if texts:
         types["value"] = StructField("value", StringType())
     # JSON has texts for both.
-    there = inferred["value"].dataType if "value" in wanted else None
+    there = inferred["value"].dataType if "value" in names else None
     if there is not None and format != "json" and there != types["value"].dataType:
         raise Refused(
             f"--path {path} has values as {there.simpleString()}, not "
             f"{types['value'].dataType.simpleString()}; use the same --value, raw or string, for "
             "land and for this job"
         )
-    schema = StructType([types[name] for name in wanted])
+    schema = StructType([types[name] for name in names])
     again = _open(spark, path, format, schema, gaps=gaps)
     assert again is not None
-    return again.select(*wanted)
+    return again.select(*names)
 
 
 def _open(

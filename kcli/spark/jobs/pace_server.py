@@ -46,7 +46,7 @@ def pacing_server(per_s: float, host: str) -> Iterator[Address]:
         with lock:
             return pace.take(count, time.monotonic())
 
-    class Asked(socketserver.StreamRequestHandler):
+    class PaceHandler(socketserver.StreamRequestHandler):
         timeout = None
 
         def handle(self) -> None:
@@ -55,7 +55,7 @@ def pacing_server(per_s: float, host: str) -> Iterator[Address]:
             while line := self.rfile.readline(MAX_BYTES):
                 self.wfile.write(b"%.9f\n" % take(int(line)))
 
-    with _Server((host, 0), Asked) as server:
+    with _Server((host, 0), PaceHandler) as server:
         thread = threading.Thread(
             target=server.serve_forever, args=(LOOK_EVERY_S,), name="pace", daemon=True
         )

@@ -81,7 +81,7 @@ class Finding:
         return bool(self.missing or self.duplicates or self.extra)
 
 
-def added(counts: Iterable[tuple[Window, Counts]]) -> dict[Window, Counts]:
+def sum_counts(counts: Iterable[tuple[Window, Counts]]) -> dict[Window, Counts]:
     """Add up the counts of each window."""
     found: dict[Window, Counts] = {}
     for window, part in counts:

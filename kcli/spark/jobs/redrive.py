@@ -131,10 +131,10 @@ def redrive(options: SimpleNamespace) -> int:
 
     Prints a row for each topic and reason.  With --dry-run nothing is sent.
     """
-    asked = _redrive(options)
+    plan = _redrive(options)
     summary = shared.Summary(quiet=options.quiet or options.dry_run)
     with shared.session(shows_stages=not options.quiet) as spark:
-        found, sent = redriven(spark, asked, sends=not options.dry_run)
+        found, sent = redriven(spark, plan, sends=not options.dry_run)
     if found or options.output is not None:
         options.output = options.output or Format("table")
         with rows(options, SHAPE) as out:
@@ -152,7 +152,7 @@ def check(options: SimpleNamespace) -> None:
     if options.max_attempts is not None and options.max_attempts < 1:
         refuse("--max-attempts must be at least 1")
     if options.fix is not None:
-        functions.named("--fix", options.fix)
+        functions.parse_name("--fix", options.fix)
     batch_options(_redrive(options).read_options)
 
 

@@ -107,7 +107,7 @@ def _letters(spark: SparkSession, redrive: Redrive) -> DataFrame:
     receipts = read.selectExpr(f"{said_sql(REDRIVEN)} AS place").where("place IS NOT NULL")
     headers = "map_from_entries(transform(headers, h -> struct(h.key, CAST(h.value AS STRING))))"
     attempts = f"coalesce(try_cast({said_sql(ATTEMPTS)} AS INT), 0)"
-    named = read.where(f"{said_sql(REDRIVEN)} IS NULL").selectExpr(
+    letters = read.where(f"{said_sql(REDRIVEN)} IS NULL").selectExpr(
         "key",
         "value",
         "headers",
@@ -119,7 +119,7 @@ def _letters(spark: SparkSession, redrive: Redrive) -> DataFrame:
     )
     # A broadcast keeps the letters of a partition in order.
     place = f.concat_ws(":", "letter.partition", "letter.offset")
-    left = named.join(f.broadcast(receipts), place == receipts["place"], "left_anti")
+    unsent = letters.join(f.broadcast(receipts), place == receipts["place"], "left_anti")
     to = "topic" if redrive.to is None else text_sql(redrive.to)
     most = "false" if redrive.max_attempts is None else f"attempts >= {redrive.max_attempts}"
     state = (
@@ -127,7 +127,7 @@ def _letters(spark: SparkSession, redrive: Redrive) -> DataFrame:
         f" WHEN {to} IS NULL THEN 'unaddressed' WHEN {is_cut_sql()} THEN 'cut'"
         f" WHEN {most} THEN 'given_up' ELSE 'sent' END"
     )
-    return left.withColumn("state", f.expr(state)).withColumn("topic", f.expr(to))
+    return unsent.withColumn("state", f.expr(state)).withColumn("topic", f.expr(to))
 
 
 def _ends(redrive: Redrive) -> Offsets:
@@ -144,14 +144,14 @@ def _ends(redrive: Redrive) -> Offsets:
     with Blocking(Logs, batch_options(redrive.read_options)) as logs:
         while True:
             stable: Offsets = logs.latest(ids)
-            held = sorted(p for p, end in ends.items() if stable[p] < end)
-            if not held:
+            open_partitions = sorted(p for p, end in ends.items() if stable[p] < end)
+            if not open_partitions:
                 return ends
             if time.monotonic() >= deadline_s:
                 raise Refused(
-                    f"a transaction in {held[0]} has been open for more than {redrive.wait_s:.0f}"
-                    " s, perhaps from a redrive that was killed; wait until it times out, or look"
-                    " for it with k transactions find-hanging"
+                    f"a transaction in {open_partitions[0]} has been open for more than"
+                    f" {redrive.wait_s:.0f} s, perhaps from a redrive that was killed; wait until"
+                    " it times out, or look for it with k transactions find-hanging"
                 )
             time.sleep(LOOK_AGAIN_S)
 

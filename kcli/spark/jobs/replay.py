@@ -147,18 +147,18 @@ def replay(options: SimpleNamespace) -> int:
 
     --dry-run prints a row for each partition with the records that would be sent, and sends none.
     """
-    asked = _replay(options)
+    plan = _replay(options)
     summary = shared.Summary(quiet=options.quiet or options.dry_run)
-    settings = {} if asked.per_s is None else UNBUFFERED
+    settings = {} if plan.per_s is None else UNBUFFERED
     with shared.session(settings, shows_stages=not options.quiet) as spark:
         if options.dry_run:
             options.output = options.output or Format("table")
             with rows(options, SHAPE) as out:
-                for part in parts(spark, asked):
+                for part in parts(spark, plan):
                     out.row(**vars(part))
             return DONE
-        count = replayed(spark, asked)
-    summary.report(f"{count:,} records sent to {asked.to}")
+        count = replayed(spark, plan)
+    summary.report(f"{count:,} records sent to {plan.to}")
     return DONE
 
 
@@ -172,13 +172,13 @@ def check(options: SimpleNamespace) -> None:
                 refuse(f"--{name} is for a directory, but --from names a topic")
     if options.output is not None and not options.dry_run:
         refuse("--output is only allowed with --dry-run")
-    asked = _replay(options)
-    if asked.from_topic is not None:
-        batch_options(asked.read_options)
+    plan = _replay(options)
+    if plan.from_topic is not None:
+        batch_options(plan.read_options)
         return
-    shared.check_table("--from", asked.from_path, asked.format)
-    _check_offsets(asked.start, START, EARLIEST)
-    _check_offsets(asked.end, END, LATEST)
+    shared.check_table("--from", plan.from_path, plan.format)
+    _check_offsets(plan.start, START, EARLIEST)
+    _check_offsets(plan.end, END, LATEST)
 
 
 def look(options: SimpleNamespace) -> None:

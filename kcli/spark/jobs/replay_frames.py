@@ -55,8 +55,8 @@ class Replay:
     @property
     def read_options(self) -> dict[str, str]:
         """Options to read `from_topic`."""
-        wanted = {"subscribe": self.from_topic or "", "includeHeaders": "true"}
-        return {**for_reading(self.client), **wanted, **reading(self.start, self.end)}
+        source = {"subscribe": self.from_topic or "", "includeHeaders": "true"}
+        return {**for_reading(self.client), **source, **reading(self.start, self.end)}
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def parts(spark: SparkSession, replay: Replay) -> list[ReplayedPartition]:
     from pyspark.sql import functions as F
 
     counted = (
-        _chosen(spark, replay, ())
+        _selection(spark, replay, ())
         .groupBy("topic", "partition")
         .agg(
             F.count("*").alias("records"),
@@ -98,16 +98,16 @@ def replayed(spark: SparkSession, replay: Replay) -> int:
     from pyspark.sql import functions as F
 
     there = _count_partitions(replay, replay.to, "--to")
-    chosen = _chosen(spark, replay, CONTENTS)
+    records = _selection(spark, replay, CONTENTS)
     if replay.keep_partition:
-        _check_partitions(_wanted_partitions(chosen, replay), replay.to, there)
+        _check_partitions(_partition_count(records, replay), replay.to, there)
     if replay.from_topic is None:
-        chosen = chosen.repartition("topic", "partition")
-        chosen = chosen.sortWithinPartitions("topic", "partition", "offset")
-    names = [*CONTENTS, *(name for name in (HEADERS,) if name in chosen.columns)]
+        records = records.repartition("topic", "partition")
+        records = records.sortWithinPartitions("topic", "partition", "offset")
+    names = [*CONTENTS, *(name for name in (HEADERS,) if name in records.columns)]
     names += ["partition"] * replay.keep_partition + ["timestamp"] * replay.keep_timestamps
     observed = Observation("replayed")
-    sent = chosen.select(*names).observe(observed, F.count(F.lit(1)).alias("records"))
+    sent = records.select(*names).observe(observed, F.count(F.lit(1)).alias("records"))
     options = {**for_writing(replay.client), "topic": replay.to}
     if replay.keep_timestamps:
         options["keepTimestamps"] = "true"
@@ -118,7 +118,7 @@ def replayed(spark: SparkSession, replay: Replay) -> int:
     return int(observed.get["records"])
 
 
-def _chosen(spark: SparkSession, replay: Replay, contents: tuple[str, ...]) -> DataFrame:
+def _selection(spark: SparkSession, replay: Replay, contents: tuple[str, ...]) -> DataFrame:
     """Return the records of the range: their places and these columns, and headers with the
     contents.
     """
@@ -175,21 +175,21 @@ def _count_partitions(replay: Replay, topic: str, option: str) -> int:
     return len(found.partitions)
 
 
-def _wanted_partitions(chosen: DataFrame, replay: Replay) -> int:
+def _partition_count(records: DataFrame, replay: Replay) -> int:
     """Return the number of partitions needed to keep each record's partition."""
     from pyspark.sql import functions as F
 
     if replay.from_topic is not None:
         return _count_partitions(replay, replay.from_topic, "--from")
-    last = chosen.agg(F.max("partition")).collect()[0][0]
+    last = records.agg(F.max("partition")).collect()[0][0]
     return 0 if last is None else last + 1
 
 
-def _check_partitions(wanted: int, to: str, there: int) -> None:
-    if wanted > there:
+def _check_partitions(count: int, to: str, there: int) -> None:
+    if count > there:
         raise Refused(
-            f"--keep-partition requires {wanted} partitions, but {to} has {there}; add some with"
-            f" k topics --alter --topic {to} --partitions {wanted}"
+            f"--keep-partition requires {count} partitions, but {to} has {there}; add some with"
+            f" k topics --alter --topic {to} --partitions {count}"
         )
 
 

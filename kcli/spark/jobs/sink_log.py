@@ -78,8 +78,8 @@ def may_be_compacting(names: Iterable[str], interval: int = INTERVAL) -> bool:
 def replaced(text: str, old: Iterable[str], new: Sequence[Mapping[str, object]]) -> str:
     """Return the list with `new` in place of the entries with these paths."""
     gone = set(old)
-    kept = [line.entry for line in parse(text) if line.path not in gone]
-    lines = [json.dumps(entry, separators=(",", ":")) for entry in (*kept, *new)]
+    entries = [line.entry for line in parse(text) if line.path not in gone]
+    lines = [json.dumps(entry, separators=(",", ":")) for entry in (*entries, *new)]
     return "\n".join([VERSION, *lines])
 
 
@@ -92,7 +92,9 @@ def entry(like: Mapping[str, object], path: str, size: int, modified_ms: int) ->
 
 def leftovers(names: Iterable[str], listed: Iterable[str]) -> list[str]:
     """Return the paths of files that the sink wrote for a batch that never ended."""
-    known = set(listed)
+    listed_names = set(listed)
     return [
-        name for name in names if _OURS.fullmatch(name.rpartition("/")[2]) and name not in known
+        name
+        for name in names
+        if _OURS.fullmatch(name.rpartition("/")[2]) and name not in listed_names
     ]

@@ -31,13 +31,13 @@ def entry(name, value, *fallbacks, sensitive=False):
     ],
 )
 def test_brackets_hold_a_value_with_commas_together(text, pairs):
-    assert config_lines.added(text) == pairs
+    assert config_lines.additions(text) == pairs
 
 
 @pytest.mark.parametrize("text", ["a", "a=b=c", "a=b,c", ""])
 def test_what_is_no_pair_is_refused(text):
     with pytest.raises(Refused, match="all configs to be added must be in the format"):
-        config_lines.added(text)
+        config_lines.additions(text)
 
 
 def test_keys_are_letters_digits_and_what_joins_them():

@@ -130,9 +130,9 @@ def test_values_need_not_be_texts():
 
 def test_a_mapping_is_taken_for_a_configuration_and_its_warnings_are_logged(caplog):
     ready = AdminConfig.of({"retries": "3", "xyzzy": "1"})
-    assert AdminConfig.taken(ready) is ready
+    assert AdminConfig.resolve(ready) is ready
     assert not caplog.text
-    assert AdminConfig.taken({"retries": 3, "xyzzy": 1}).retries == 3
+    assert AdminConfig.resolve({"retries": 3, "xyzzy": 1}).retries == 3
     assert "xyzzy is not a known setting" in caplog.text
 
 

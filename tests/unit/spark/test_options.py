@@ -55,10 +55,10 @@ def test_names_are_read_in_any_case():
 
 def test_topics_are_named_in_one_of_three_ways():
     rest = {"kafka.bootstrap.servers": "h:1"}
-    assert batch_options(rest | {"subscribe": " a, b ,a"}).wanted == Subscribe(("a", "b"))
-    assign = batch_options(rest | {"assign": '{"t":[1,0]}'}).wanted
+    assert batch_options(rest | {"subscribe": " a, b ,a"}).selection == Subscribe(("a", "b"))
+    assign = batch_options(rest | {"assign": '{"t":[1,0]}'}).selection
     assert assign == Assign((T0, T1))
-    pattern = batch_options(rest | {"subscribePattern": "t.*"}).wanted
+    pattern = batch_options(rest | {"subscribePattern": "t.*"}).selection
     assert pattern == SubscribePattern("t.*")
     assert "subscribe, subscribePattern, assign" in refused(rest)
     assert "not assign and subscribe" in refused(BASE | {"assign": '{"t":[0]}'})

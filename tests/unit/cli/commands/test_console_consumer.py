@@ -44,7 +44,7 @@ def test_reading_starts_at_the_end_or_the_beginning():
     ],
 )
 def test_a_partition_starts_where_it_is_told(words, offsets):
-    assert module._wanted(given(*words)).offsets == offsets
+    assert module._reading_options(given(*words)).offsets == offsets
 
 
 @pytest.mark.parametrize(
@@ -80,12 +80,12 @@ def test_an_option_wins_over_a_property():
 
 
 def test_no_limit_is_minus_one_or_none_given():
-    assert module._wanted(given()).messages is None
-    assert module._wanted(given("--max-messages", "-1")).messages is None
-    assert module._wanted(given("--max-messages", "0")).messages == 0
-    assert module._wanted(given("--timeout-ms", "-5")).patience_ms is None
-    assert module._wanted(given("--timeout-ms", "0")).patience_ms == 0
-    assert module._wanted(given("--idle-timeout", "1.5")).patience_ms == 1500
+    assert module._reading_options(given()).messages is None
+    assert module._reading_options(given("--max-messages", "-1")).messages is None
+    assert module._reading_options(given("--max-messages", "0")).messages == 0
+    assert module._reading_options(given("--timeout-ms", "-5")).patience_ms is None
+    assert module._reading_options(given("--timeout-ms", "0")).patience_ms == 0
+    assert module._reading_options(given("--idle-timeout", "1.5")).patience_ms == 1500
 
 
 def test_formatter_properties_win_over_deserializers_over_the_file(tmp_path):

@@ -16,12 +16,12 @@ def test_directories_and_replicas_are_in_order_and_only_those_that_are_asked_for
         LogDirDescription("/b", None, [replica("t", 10), replica("t", 2), replica("u", 0)]),
         LogDirDescription("/a", None, []),
     ]
-    kept = log_dirs._kept(found, {"t"})
+    kept = log_dirs._matching(found, {"t"})
     assert [(one.path, [str(r.partition) for r in one.replicas]) for one in kept] == [
         ("/a", []),
         ("/b", ["t-2", "t-10"]),
     ]
-    assert len(log_dirs._kept(found, set())[1].replicas) == 3
+    assert len(log_dirs._matching(found, set())[1].replicas) == 3
 
 
 def test_the_document_is_kafkas():

@@ -70,7 +70,7 @@ def test_a_member_owns_its_range_from_claim_to_release():
     me.looked(ALONE)
     assert me.state is PaperState.OWNING, "nothing has changed"
     me.looked(TWO)
-    assert (me.state, me.owned, me.held) == (PaperState.RELEASING, (), (A, B))
+    assert (me.state, me.owned, me.claims) == (PaperState.RELEASING, (), (A, B))
     me.released()
     assert me.claim(TWO) == (A,)
 
@@ -88,7 +88,7 @@ def test_what_was_perhaps_claimed_is_held_until_it_is_released():
     me.released()
     me.claim(ALONE)
     me.answer_lost()
-    assert (me.state, me.held) == (PaperState.RELEASING, (A, B))
+    assert (me.state, me.claims) == (PaperState.RELEASING, (A, B))
 
 
 def test_who_is_registered_no_more_registers_again():

@@ -9,7 +9,7 @@ import pytest
 from kcli.client.cluster import Node
 from kcli.client.topic_metadata import PartitionMetadata, TopicMetadata
 from kcli.top.rates import GROUP, History, Row, growth, trend
-from kcli.top.snapshot import BrokerAnswers, SeenGroup, Snapshot, TimedResponse
+from kcli.top.snapshot import BrokerAnswers, GroupSnapshot, Snapshot, TimedResponse
 from kserver.model import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -59,7 +59,9 @@ def look(
             if p.leader == broker
         }
         own = {p: end for p, end in (ends or {}).items() if p in led}
-        of_groups = {n: SeenGroup("Stable", c) for n, c in (groups or {}).items() if broker == 1}
+        of_groups = {
+            n: GroupSnapshot("Stable", c) for n, c in (groups or {}).items() if broker == 1
+        }
         answers[broker] = BrokerAnswers(
             TimedResponse(at_s, own),
             None if broker in no_sizes else TimedResponse(at_s, sizes or {}),
@@ -79,7 +81,7 @@ def last(*looks):
     history = History()
     seen = None
     for one in looks:
-        seen = history.seen(one) if isinstance(one, Snapshot) else history.missed(one)
+        seen = history.update(one) if isinstance(one, Snapshot) else history.note_failure(one)
     return seen
 
 

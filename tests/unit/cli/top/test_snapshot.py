@@ -10,7 +10,7 @@ import asyncio
 import pytest
 
 from kcli.reach import ANSWER_S
-from kcli.top.snapshot import SeenGroup, Wanted, take
+from kcli.top.snapshot import GroupSnapshot, Selection, take
 from kserver.errors import ErrorCode
 from kserver.model import TopicPartition
 from kserver.wire.api_key import ApiKey
@@ -22,7 +22,7 @@ T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u",
 TOPICS = [("t", ErrorCode.none, (0, 1), (1, 1)), ("u", ErrorCode.none, (1, 1))]
 SIZES = {T0: 70, T1: 71, U0: 72}
 ENDS = {T0: 10, T1: 11, U0: 12}
-EVERYTHING = Wanted(lambda topic: True, lambda group: True, False)
+EVERYTHING = Selection(lambda topic: True, lambda group: True, False)
 
 
 def sizes(request):
@@ -123,7 +123,7 @@ def test_every_broker_tells_of_what_it_leads_and_coordinates():
     assert seen.answers[0].ends.values == {T0: 10}
     assert seen.answers[1].ends.values == {T1: 11, U0: 12}
     assert seen.answers[0].sizes.values == SIZES  # without what is on its way to another disk
-    assert seen.answers[0].groups.values == {"g": SeenGroup("Stable", {T0: 3, U0: 3})}
+    assert seen.answers[0].groups.values == {"g": GroupSnapshot("Stable", {T0: 3, U0: 3})}
     assert seen.groups.keys() == {"g"}  # and not workers of Connect
     assert seen.has_all_groups
     assert seen.refused == {}
@@ -137,17 +137,17 @@ def test_a_look_is_few_requests():
 
 
 def test_only_what_is_wanted_is_asked_for():
-    only_u = Wanted(lambda topic: topic == "u", lambda group: True, True)
+    only_u = Selection(lambda topic: topic == "u", lambda group: True, True)
     seen, _, asked, _ = looked(nothing, only_u)
     assert seen.topics.keys() == {"u"}
     assert seen.answers[0].sizes.values == {U0: 72}
-    assert seen.answers[0].groups.values == {"g": SeenGroup("Stable", {U0: 3})}
+    assert seen.answers[0].groups.values == {"g": GroupSnapshot("Stable", {U0: 3})}
     assert ApiKey.LIST_OFFSETS not in asked[0]
-    no_group = Wanted(lambda topic: True, lambda group: group == "other", False)
+    no_group = Selection(lambda topic: True, lambda group: group == "other", False)
     seen, _, asked, _ = looked(nothing, no_group)
     assert seen.groups == {}
     assert ApiKey.OFFSET_FETCH not in asked[0] | asked[1]
-    nobody_reads = Wanted(lambda topic: topic == "none", lambda group: True, True)
+    nobody_reads = Selection(lambda topic: topic == "none", lambda group: True, True)
     seen, *_ = looked(nothing, nobody_reads)
     assert seen.groups == {}
 
@@ -176,7 +176,7 @@ def test_what_a_coordinator_that_loads_does_not_tell_is_no_refusal():
 def test_a_group_whose_offsets_are_not_for_us_is_there():
     secret = listing(("g", "consumer"), ("secret", "consumer"))
     seen, *_ = looked(lambda one, other: one.on(ApiKey.LIST_GROUPS, secret))
-    assert seen.groups["secret"].values == SeenGroup("Stable", None)
+    assert seen.groups["secret"].values == GroupSnapshot("Stable", None)
     assert seen.groups["g"].values.committed == {T0: 3, U0: 3}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kcli.top.rates import BROKER, GROUP, TOPIC, Row, Seen
+from kcli.top.rates import BROKER, GROUP, TOPIC, Dashboard, Row
 from kcli.top.tables import HEADING, WRONG, aligned, clock, notes, shared, size, summary, tables
 
 AT_MS = 1_700_000_000_000
@@ -16,17 +16,17 @@ BROKEN = WELL._replace(name="bad", state="offline", offline=1, under_replicated=
 GROUP_ROW = Row(GROUP, "g", "Stable", lag=12_000, lag_per_second=-3.25, lag_trend="shrinking")
 
 
-def seen(**fields):
+def dashboard(**fields):
     lists = {"brokers": [AWAY, UP], "topics": [BROKEN, WELL], "groups": [GROUP_ROW]}
-    return Seen(AT_MS, 1, **lists | {"refused": {}} | fields)
+    return Dashboard(AT_MS, 1, **lists | {"refused": {}} | fields)
 
 
 def shown(*views, **cut):
-    return [[line.text.split() for line in table] for table in tables(seen(), views, **cut)]
+    return [[line.text.split() for line in table] for table in tables(dashboard(), views, **cut)]
 
 
 def test_a_line_on_the_cluster():
-    assert summary(seen()) == (
+    assert summary(dashboard()) == (
         f"{clock(AT_MS)}  brokers 2, away 1, controller 1  topics 2  "
         "partitions 4, under-replicated 2, offline 1  groups 1"
     )
@@ -58,16 +58,16 @@ def test_brokers_topics_and_groups():
 
 
 def test_what_is_wrong_is_marked():
-    (brokers,) = tables(seen(), ["brokers"])
+    (brokers,) = tables(dashboard(), ["brokers"])
     assert [line.style for line in brokers] == [HEADING, WRONG, ""]
 
 
 def test_rows_without_room_are_counted():
     many = [WELL._replace(name=f"t{n}") for n in range(1500)]
-    (table,) = tables(seen(topics=many), ["topics"], height=2 + 4)
+    (table,) = tables(dashboard(topics=many), ["topics"], height=2 + 4)
     assert len(table) == 1 + 4
     assert table[-1].text == "... and 1,497 more"
-    (whole,) = tables(seen(topics=many[:4]), ["topics"], height=2 + 4)
+    (whole,) = tables(dashboard(topics=many[:4]), ["topics"], height=2 + 4)
     assert len(whole) == 1 + 4
     assert whole[-1].text.startswith("t3")
 
@@ -88,7 +88,7 @@ def test_who_wants_little_gets_it_and_the_others_share(wanted, lines, rooms):
 
 @pytest.mark.parametrize("height", range(30))
 def test_a_screen_is_never_overfull(height):
-    found = tables(seen(topics=[WELL] * 50), ["brokers", "topics", "groups"], height=height)
+    found = tables(dashboard(topics=[WELL] * 50), ["brokers", "topics", "groups"], height=height)
     # Headings alone are shown on a screen that has no room at all.
     assert sum(len(table) + 1 for table in found) <= max(height, 2 * 3)
 
@@ -109,15 +109,17 @@ def test_columns_stand_one_below_another_in_wide_letters_too():
 
 def test_what_a_terminal_would_obey_is_shown():
     group = GROUP_ROW._replace(name="\x1b[2J")
-    (table,) = tables(seen(groups=[group]), ["groups"])
+    (table,) = tables(dashboard(groups=[group]), ["groups"])
     assert table[1].text.startswith("\\x1b[2J")
 
 
 def test_what_is_not_told_and_who_does_not_answer_is_noted():
-    assert notes(seen()) == []
+    assert notes(dashboard()) == []
     refused = {"groups of broker 1": "Not authorized"}
-    assert notes(seen(refused=refused)) == ["not available: groups of broker 1: Not authorized"]
-    (gone,) = notes(seen(missing="Connection refused"))
+    assert notes(dashboard(refused=refused)) == [
+        "not available: groups of broker 1: Not authorized"
+    ]
+    (gone,) = notes(dashboard(missing="Connection refused"))
     assert gone == f"no broker has answered since {clock(AT_MS)}: Connection refused"
 
 

@@ -8,9 +8,9 @@ from kcli.spark.jobs.reckoning import (
     Counts,
     Finding,
     Window,
-    added,
     findings,
     shown,
+    sum_counts,
 )
 
 
@@ -67,7 +67,7 @@ def test_a_window_is_overdue_only_when_its_end_is():
 
 
 def test_windows_are_told_by_topic_and_time_and_counts_are_added():
-    counts = added(
+    counts = sum_counts(
         [
             (Window("b", 1), Counts(due=1)),
             (Window("a", 2), Counts(rows=1, distinct=1)),
