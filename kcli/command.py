@@ -155,7 +155,7 @@ class Command(click.Command):
                 ctx.params[param.name] = _value(param, ctx, values.get(param.name))
         for old in self.options():
             if old.instead is not None:
-                _hand_over(ctx, old)
+                _apply_old_option(ctx, old)
         return []
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -348,7 +348,7 @@ def _unknown(said: str, name: str, options: Mapping[str, click.Option]) -> str:
     return f"{said} is not a recognized option" + (f" (did you mean --{near[0]}?)" if near else "")
 
 
-def _hand_over(ctx: click.Context, old: Option) -> None:
+def _apply_old_option(ctx: click.Context, old: Option) -> None:
     """Assign the value of an older spelling to the option that replaces it."""
     value = ctx.params.pop(old.name)
     if not _is_given(value):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kcli.error_texts import exception
 from kcli.options import Refused
 from kcli.output import answer, would
-from kcli.running import granted, reason
+from kcli.running import reason, unwrap
 from kcli.statuses import DONE, FAILED
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import BrokerId, ElectionType, TopicPartition
@@ -101,7 +101,7 @@ async def expected_outcomes(
     for name, topic in (await admin.describe_topics(topics)).items():
         if isinstance(topic, KafkaError) and topic.code is ErrorCode.unknown_topic_or_partition:
             continue
-        for p in granted(topic).partitions:
+        for p in unwrap(topic).partitions:
             found[TopicPartition(name, p.partition)] = p
     steps: dict[TopicPartition, str] = {}
     refusals: dict[TopicPartition, KafkaError] = {}

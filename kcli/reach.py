@@ -42,19 +42,19 @@ def os_reason(error: OSError) -> str:
     return os.strerror(error.errno) if error.errno else str(error)
 
 
-class Silent(Exception):
+class BrokerUnreachable(Exception):
     """No broker responds; the text has the reason."""
 
 
 async def versions_at(admin: Admin, node: Node) -> Mapping[int, tuple[int, int]]:
-    """Return the versions of each API key that the broker supports. Raises Silent, also for a
-    process that is ending, which accepts connections for a moment more.
+    """Return the versions of each API key that the broker supports. Raises BrokerUnreachable,
+    also for a process that is ending, which accepts connections for a moment more.
     """
     if why := await unreachable(node.host, node.port):
-        raise Silent(why)
+        raise BrokerUnreachable(why)
     try:
         async with asyncio.timeout(ANSWER_S):
             return await admin.api_versions(node)
     except (TimeoutError, ClientError, KafkaError, ProtocolError, OSError) as error:
         why = reason(error) or "it does not answer"
-        raise Silent(f"{node.host}:{node.port} does not speak Kafka: {why}") from error
+        raise BrokerUnreachable(f"{node.host}:{node.port} does not speak Kafka: {why}") from error

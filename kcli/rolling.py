@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kcli.client.descriptions import TopicDescription
 from kcli.client.errors import ClientError
 from kcli.options import Refused
-from kcli.reach import Silent, versions_at
+from kcli.reach import BrokerUnreachable, versions_at
 from kserver.errors import KafkaError, ProtocolError
 from kserver.model import BrokerId
 
@@ -134,7 +134,7 @@ async def _answers(admin: Admin, node: Node) -> str:
     """Return why the broker does not respond, or ""."""
     try:
         await versions_at(admin, node)
-    except Silent as error:
+    except BrokerUnreachable as error:
         return str(error)
     return ""
 

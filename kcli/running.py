@@ -44,7 +44,7 @@ MAX_STEPS = 20
 """Maximum number of steps printed before a question; --dry-run prints all."""
 MAX_TYPED_BYTES = 4096
 
-_asking = False
+_is_asking = False
 """Whether a question is on the terminal, which notices must not replace."""
 
 
@@ -144,7 +144,7 @@ class _Waiting:
         self.timer = self.loop.call_later(NOTICE_AFTER_S, self._show_notice)
 
     def _show_notice(self) -> None:
-        if not _asking:
+        if not _is_asking:
             transient(f"waiting for {self.awaited}, {self.loop.time() - self.started:.0f} s")
         self.timer = self.loop.call_later(NOTICE_EVERY_S, self._show_notice)
 
@@ -162,7 +162,7 @@ async def confirm(options: SimpleNamespace, *steps: str) -> None:
     Does not ask with --yes, and without a terminal, as Kafka's scripts do not. Any answer except y
     or yes raises Declined.
     """
-    global _asking
+    global _is_asking
     if options.yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return
     for step in steps[:MAX_STEPS]:
@@ -173,7 +173,7 @@ async def confirm(options: SimpleNamespace, *steps: str) -> None:
     loop = asyncio.get_running_loop()
     typed = asyncio.Event()
     terminal = sys.stdin.fileno()
-    _asking = True
+    _is_asking = True
     try:
         transient("")
         sys.stderr.write("Go on? [y/N] ")
@@ -183,7 +183,7 @@ async def confirm(options: SimpleNamespace, *steps: str) -> None:
         line = os.read(terminal, MAX_TYPED_BYTES)
     finally:
         loop.remove_reader(terminal)
-        _asking = False
+        _is_asking = False
     if line.strip().lower() not in (b"y", b"yes"):
         raise Declined("nothing was changed")
 
@@ -199,7 +199,7 @@ def status_of(error: Exception) -> int:
     return TIMED_OUT if isinstance(error, ClusterUnreachable | TimedOut) else FAILED
 
 
-def granted(result: T | KafkaError) -> T:
+def unwrap(result: T | KafkaError) -> T:
     """Return one item's result, or raise its error."""
     if isinstance(result, KafkaError):
         raise result
@@ -209,7 +209,7 @@ def granted(result: T | KafkaError) -> T:
 def raise_first(results: Mapping[Any, object]) -> None:
     """Raise the first error, if any."""
     for result in results.values():
-        granted(result)
+        unwrap(result)
 
 
 def warned(config: C) -> C:

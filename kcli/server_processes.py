@@ -36,7 +36,7 @@ def fork(name: str, serve: Callable[[], int], output: int) -> int:
     if pid == 0:
         status = 1
         try:
-            _become(name, starter, output, stops)
+            _start_child(name, starter, output, stops)
             status = serve()
         except SystemExit as end:
             status = end.code if isinstance(end.code, int) else 1
@@ -51,7 +51,7 @@ def fork(name: str, serve: Callable[[], int], output: int) -> int:
     return pid
 
 
-def _become(name: str, starter: int, output: int, stops: Sequence[signal.Signals]) -> None:
+def _start_child(name: str, starter: int, output: int, stops: Sequence[signal.Signals]) -> None:
     prctl = ctypes.CDLL(None).prctl
     prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != starter:
@@ -90,7 +90,7 @@ def serve_broker(overrides: Sequence[str]) -> int:
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 1
-    return process.run(config, lambda endpoints: say_ready(endpoints[0].host, endpoints[0].port))
+    return process.run(config, lambda endpoints: report_ready(endpoints[0].host, endpoints[0].port))
 
 
 def serve_zookeeper(properties: str) -> int:
@@ -98,10 +98,10 @@ def serve_zookeeper(properties: str) -> int:
     from kserver.zookeeper import process
     from kserver.zookeeper.settings import parse
 
-    return process.run(parse(properties, "zookeeper.properties"), say_ready)
+    return process.run(parse(properties, "zookeeper.properties"), report_ready)
 
 
-def say_ready(host: str, port: int) -> None:
+def report_ready(host: str, port: int) -> None:
     """Report the address to the starter, from within the server."""
     print(f"{READY}{host}:{port}", flush=True)
 

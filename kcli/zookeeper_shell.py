@@ -232,11 +232,11 @@ class ZooKeeperShell:
             sys.stdout.flush()
 
     def _watch(self, arguments: Words) -> Callable[[Any], None] | None:
-        def happened(event: Any) -> None:
+        def on_event(event: Any) -> None:
             kind = _EVENTS.get(event.type, event.type)
             self._event(f"state:SyncConnected type:{kind} path:{event.path}")
 
-        return happened if "w" in arguments.options else None
+        return on_event if "w" in arguments.options else None
 
     def _ls(self, arguments: Words) -> None:
         path = _checked(arguments.rest[0])

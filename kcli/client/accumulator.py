@@ -3,7 +3,7 @@
 Pure: no I/O, no await; clock, random source and callbacks are passed in.
 
     offer(record)      append to the open batch of its queue: a list append, nothing is encoded
-    sendable(queue)    decided by the queue; `take` closes the batch if it is the open one
+    next_batch(queue)  decided by the queue; `take` closes the batch if it is the open one
     finish(batch)      its outcome is reported; its memory is free once it is not in flight either
 """
 
@@ -109,7 +109,7 @@ class Accumulator:
     def knows(self, topic: str) -> bool:
         return topic in self._topics
 
-    def led_by(self, leader: BrokerId) -> list[PartitionQueue]:
+    def queues_of_leader(self, leader: BrokerId) -> list[PartitionQueue]:
         queues = (queue for topic in self._topics.values() for queue in topic.queues)
         return [queue for queue in queues if queue.leader == leader]
 

@@ -361,7 +361,7 @@ class Admin:
         ) -> dict[ConfigResource, list[ConfigEntry] | KafkaError]:
             return await configs.describe(peer, of, query)
 
-        return await self._of_each("describeConfigs", resources, ask)
+        return await self._ask_each_broker("describeConfigs", resources, ask)
 
     async def incremental_alter_configs(
         self,
@@ -377,7 +377,7 @@ class Admin:
             part = {resource: changes[resource] for resource in of}
             return await configs.alter_incrementally(peer, part, validate_only=validate_only)
 
-        return await self._of_each("incrementalAlterConfigs", changes, ask)
+        return await self._ask_each_broker("incrementalAlterConfigs", changes, ask)
 
     async def alter_configs(
         self,
@@ -393,7 +393,7 @@ class Admin:
             part = {resource: overrides[resource] for resource in of}
             return await configs.alter(peer, part, validate_only=validate_only)
 
-        return await self._of_each("alterConfigs", overrides, ask)
+        return await self._ask_each_broker("alterConfigs", overrides, ask)
 
     async def list_config_resources(
         self, types: Sequence[ResourceType] = ()
@@ -405,7 +405,7 @@ class Admin:
 
         return await self._retry("listConfigResources", attempt)
 
-    async def _of_each(
+    async def _ask_each_broker(
         self,
         call: str,
         resources: Iterable[ConfigResource],

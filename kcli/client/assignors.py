@@ -91,7 +91,7 @@ class RoundRobin(_Simple):
         return plan
 
 
-class Own(_Simple):
+class FunctionAssignor(_Simple):
     """A function as a strategy, under the function's name."""
 
     def __init__(self, assign: Callable[[Counts, Members], Plan]) -> None:
@@ -135,7 +135,7 @@ def assignors_of(names: Iterable[str | Any]) -> list[Assignor]:
         assignor = (
             instance_of(STRATEGY, strategy, ASSIGNORS) if isinstance(strategy, str) else strategy
         )
-        found.append(assignor if hasattr(assignor, "assign") else Own(assignor))
+        found.append(assignor if hasattr(assignor, "assign") else FunctionAssignor(assignor))
     names_of_all = [assignor.name for assignor in found]
     for name in names_of_all:
         if names_of_all.count(name) > 1:

@@ -111,13 +111,13 @@ class Blocking(Generic[C]):
 
             result = self._wait(in_loop())
             if isinstance(result, AbstractAsyncContextManager) and result is not self._client:
-                return self._entered_there(result)
+                return self._enter_in_loop(result)
             return result
 
         return call
 
     @contextlib.contextmanager
-    def _entered_there(self, manager: AbstractAsyncContextManager[T]) -> Iterator[T]:
+    def _enter_in_loop(self, manager: AbstractAsyncContextManager[T]) -> Iterator[T]:
         """Return a manager for `with` that is entered and left in the loop's thread, such as a
         transaction.
         """

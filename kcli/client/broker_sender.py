@@ -149,7 +149,7 @@ class BrokerSender:
                 if peer is not self._peer:
                     self._peer = peer
                     self._not_before = 0.0
-                    for queue in self._accumulator.led_by(self._node):
+                    for queue in self._accumulator.queues_of_leader(self._node):
                         queue.connected()
                 await peer.writable()
                 tries = 0
@@ -168,9 +168,9 @@ class BrokerSender:
             if queue.leader == self._node:
                 self._ready.append(queue)
             else:
-                self._let_go(queue)
+                self._return_queue(queue)
 
-    def _let_go(self, queue: PartitionQueue) -> None:
+    def _return_queue(self, queue: PartitionQueue) -> None:
         queue.queued = False
         self._events.enqueue(queue)
 
@@ -206,9 +206,9 @@ class BrokerSender:
         for _ in range(len(ready)):
             queue = ready.popleft()
             if queue.leader != self._node:
-                self._let_go(queue)
+                self._return_queue(queue)
                 continue
-            batch = queue.sendable(now)
+            batch = queue.next_batch(now)
             if batch is None:
                 queue.queued = False
                 continue

@@ -42,9 +42,9 @@ REBALANCING = (
 class Committer(Protocol):
     """The group member, or consumer without one, for which offsets are committed."""
 
-    def looking_up_as(self) -> GroupMetadata: ...
+    def lookup_identity(self) -> GroupMetadata: ...
 
-    def committing_as(self) -> GroupMetadata:
+    def commit_identity(self) -> GroupMetadata:
         """Return the identity to commit as. Raises CommitFailed or RebalanceInProgress while it may
         not.
         """
@@ -59,10 +59,10 @@ class NoMember:
     def __init__(self, group_id: str) -> None:
         self._group_id = group_id
 
-    def looking_up_as(self) -> GroupMetadata:
+    def lookup_identity(self) -> GroupMetadata:
         return GroupMetadata(self._group_id)
 
-    def committing_as(self) -> GroupMetadata:
+    def commit_identity(self) -> GroupMetadata:
         return GroupMetadata(self._group_id)
 
     def action_after(self, code: ErrorCode, metadata: GroupMetadata) -> MemberAction:
@@ -96,7 +96,7 @@ class Commits:
         """
         if not offsets:
             return
-        identity = self.committer.committing_as()
+        identity = self.committer.commit_identity()
 
         def build(new: Any, version: int) -> Any:
             topics: dict[str, list[Any]] = defaultdict(list)
@@ -145,7 +145,7 @@ class Commits:
             case MemberAction.REJOIN:
                 raise RebalanceInProgress(REBALANCING)
             case MemberAction.PAST:
-                self.committer.committing_as()
+                self.committer.commit_identity()
                 raise CommitFailed(LEFT_BEHIND)
             case MemberAction.UNKNOWN | MemberAction.STALE:
                 raise CommitFailed(LEFT_BEHIND)
@@ -158,7 +158,7 @@ class Commits:
         """
         if not partitions:
             return {}
-        identity = self.committer.looking_up_as()
+        identity = self.committer.lookup_identity()
 
         def build(new: Any, version: int) -> Any:
             many = version >= MANY_GROUPS

@@ -36,11 +36,11 @@ from kcli.client.errors import ClientError, TimedOut, Undeserializable
 from kcli.client.fetcher import Fetcher
 from kcli.client.group_descriptions import CommittedOffset
 from kcli.client.group_metadata import GroupMetadata
-from kcli.client.interceptors import ConsumerInterceptor, consumed
+from kcli.client.interceptors import ConsumerInterceptor, intercept_records
 from kcli.client.listener import RebalanceListener
 from kcli.client.named import instance_of
 from kcli.client.offsets import ListedOffset
-from kcli.client.serialization import DESERIALIZERS, Deserializer, as_it_is
+from kcli.client.serialization import DESERIALIZERS, Deserializer, pass_through
 from kcli.client.subscription import Assigned, SubscriptionState
 from kcli.client.topic_metadata import PartitionMetadata
 from kserver.errors import ConfigError, ErrorCode, KafkaError, ProtocolError
@@ -100,7 +100,7 @@ class Consumer:
         self._config = config
 
         def deserializer(key: str, name: str | None) -> Deserializer:
-            return as_it_is if name is None else instance_of(key, name, DESERIALIZERS)
+            return pass_through if name is None else instance_of(key, name, DESERIALIZERS)
 
         self._read_key = key_deserializer or deserializer(
             "key.deserializer", config.key_deserializer
@@ -141,7 +141,7 @@ class Consumer:
                 self.cluster,
                 self._subscription,
                 self._assignors,
-                reassigned=self._reassigned,
+                reassigned=self._on_reassignment,
                 wake=lambda: fetcher.arrived.set(),
                 random=self._random,
             )
@@ -209,7 +209,7 @@ class Consumer:
         if self._group is not None and self._group.is_subscribed:
             raise ClientError(EXCLUSIVE)
         self._subscription.assign(partitions, recall=self._group is not None)
-        self._reassigned()
+        self._on_reassignment()
 
     @property
     def subscription(self) -> tuple[str, ...]:
@@ -226,7 +226,7 @@ class Consumer:
         """Replace the subscription by these topics, or all that fully match the pattern. `poll`
         joins the group.
         """
-        group = self._grouped()
+        group = self._group_or_raise()
         names = (topics,) if isinstance(topics, str | bytes) else arguments.items("topics", topics)
         for name in names:
             expect_topic_name(name)
@@ -246,26 +246,26 @@ class Consumer:
         if self._group is not None:
             await self._group.unsubscribe()
         self._subscription.assign(())
-        self._reassigned()
+        self._on_reassignment()
 
     def group_metadata(self) -> GroupMetadata:
         """This member's identity, for a producer's `send_offsets_to_transaction`."""
-        return self._grouped().metadata()
+        return self._group_or_raise().metadata()
 
     def enforce_rebalance(self, reason: str = "") -> None:
         """Let the next `poll` rejoin the group, after a change that only an assignor knows of. Does
         nothing by KIP-848, where the coordinator decides on rebalances.
         """
-        self._grouped().request_rejoin(reason or "rebalance enforced by user")
+        self._group_or_raise().request_rejoin(reason or "rebalance enforced by user")
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Return no records of these until `resume`; their positions stay."""
         for partition in arguments.items("partitions", partitions):
-            self._assigned(partition).paused = True
+            self._state_of(partition).paused = True
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in arguments.items("partitions", partitions):
-            self._assigned(partition).paused = False
+            self._state_of(partition).paused = False
         self._changed()
 
     async def seek(
@@ -273,7 +273,7 @@ class Consumer:
     ) -> None:
         """Continue at `offset`; with the epoch of the record before, truncation is detected."""
         arguments.expect_offset(offset)
-        self._assigned(partition).seek(offset, leader_epoch)
+        self._state_of(partition).seek(offset, leader_epoch)
         self._changed()
 
     async def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
@@ -285,7 +285,7 @@ class Consumer:
 
     def _seek_by(self, partitions: Iterable[TopicPartition], spec: int) -> None:
         for partition in arguments.items("partitions", partitions) or self.assignment:
-            self._assigned(partition).seek_by(spec)
+            self._state_of(partition).seek_by(spec)
         self._changed()
 
     async def position(self, partition: TopicPartition) -> Offset:
@@ -293,7 +293,7 @@ class Consumer:
 
         Raises NoOffset if no rule gives a position, TimedOut after default.api.timeout.ms.
         """
-        state = self._assigned(partition)
+        state = self._state_of(partition)
         fetcher = self._running()
         try:
             async with asyncio.timeout(self._config.default_api_timeout_ms / 1000):
@@ -307,7 +307,7 @@ class Consumer:
 
     def lag(self, partition: TopicPartition) -> int | None:
         """Return the number of offsets left to read as of the last fetch; None if unknown."""
-        state = self._assigned(partition)
+        state = self._state_of(partition)
         committed = self._config.isolation_level == "read_committed"
         end = state.last_stable_offset if committed else state.high_watermark
         return None if end < 0 or state.position is None else max(0, end - state.position)
@@ -320,19 +320,19 @@ class Consumer:
         Raises CommitFailed if the partitions belong to others now, RebalanceInProgress if they may
         soon (poll first), TimedOut after default.api.timeout.ms, or KafkaError.
         """
-        await self._grouped().commit(arguments.committable(offsets))
+        await self._group_or_raise().commit(arguments.committable(offsets))
 
     def commit_async(self, offsets: Offsets | None = None) -> asyncio.Task[None]:
         """Commit in the background, once. The task may raise OSError or a retriable
         KafkaError too.
         """
-        return self._grouped().commit_async(arguments.committable(offsets))
+        return self._group_or_raise().commit_async(arguments.committable(offsets))
 
     async def committed(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, CommittedOffset | None]:
         """Return the group's committed offset of each partition, or None."""
-        return await self._grouped().commits.committed(arguments.partitions(partitions))
+        return await self._group_or_raise().commits.committed(arguments.partitions(partitions))
 
     # Reading
 
@@ -347,13 +347,13 @@ class Consumer:
         unassigned.
         """
         batches = await self.poll_batches(timeout_ms, max_records)
-        if self._read_key is as_it_is and self._read_value is as_it_is:
+        if self._read_key is pass_through and self._read_value is pass_through:
             records = _records(batches)
         else:
-            records = self._deserialized(_records(batches))
-        return consumed(records, self._interceptors) if self._interceptors else records
+            records = self._deserialize(_records(batches))
+        return intercept_records(records, self._interceptors) if self._interceptors else records
 
-    def _deserialized(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
+    def _deserialize(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
         """Return the records before the first that cannot be deserialized, where the next poll of
         its partition starts; raise Undeserializable if it is the first.
         """
@@ -368,20 +368,20 @@ class Consumer:
                     )
                 )
             except Exception as error:
-                self._give_back(records[len(done) :])
+                self._seek_back(records[len(done) :])
                 if done:
                     return done
                 partition = TopicPartition(record.topic, record.partition)
                 raise Undeserializable(partition, record.offset, error) from error
         return done
 
-    def _give_back(self, records: Iterable[ConsumerRecord]) -> None:
+    def _seek_back(self, records: Iterable[ConsumerRecord]) -> None:
         """Seek back to the first of these records in each partition."""
         first: dict[TopicPartition, ConsumerRecord] = {}
         for record in records:
             first.setdefault(TopicPartition(record.topic, record.partition), record)
         for partition, record in first.items():
-            self._assigned(partition).seek(record.offset)
+            self._state_of(partition).seek(record.offset)
         self._changed()
 
     async def poll_batches(
@@ -523,19 +523,19 @@ class Consumer:
             return self._reset
         return max(0, self._now_ms() - self._reset)
 
-    def _assigned(self, partition: TopicPartition) -> Assigned:
+    def _state_of(self, partition: TopicPartition) -> Assigned:
         state = self._subscription.get(partition)
         if state is None:
             raise ClientError(f"No current assignment for partition {partition}")
         return state
 
-    def _grouped(self) -> ConsumerCoordinator:
+    def _group_or_raise(self) -> ConsumerCoordinator:
         self._running()
         if self._group is None:
             raise KafkaError(ErrorCode.invalid_group_id, NO_GROUP)
         return self._group
 
-    def _reassigned(self) -> None:
+    def _on_reassignment(self) -> None:
         self._reading = None
         self._changed()
 

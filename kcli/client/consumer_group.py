@@ -30,7 +30,7 @@ from kcli.client.consumer_member import (
 )
 from kcli.client.consumer_metadata import ConsumerMetadata
 from kcli.client.errors import CommitFailed
-from kcli.client.group_coordinator import GroupCoordinator, is_passing
+from kcli.client.group_coordinator import GroupCoordinator, is_transient
 from kcli.client.group_metadata import GroupMetadata
 from kcli.client.member import MemberAction
 from kcli.client.membership import LEAVE_WITHIN_S, Owner, Settling
@@ -68,7 +68,7 @@ class ConsumerMembership:
         self._wake = wake
         self._loop = asyncio.get_running_loop()
         id = base64.urlsafe_b64encode(random.randbytes(16)).decode().rstrip("=")
-        self._member = ConsumerMember(id, self._described())
+        self._member = ConsumerMember(id, self._member_description())
         self._last_epoch = -1
         self._partitions: AssignedPartitions = {}
         self._news = asyncio.Event()
@@ -78,7 +78,7 @@ class ConsumerMembership:
         self._polled_at = self._loop.time()
         self._failure: KafkaError | None = None
 
-    def _described(self) -> MemberDescription:
+    def _member_description(self) -> MemberDescription:
         config = self._config
         return MemberDescription(
             self._consumer_metadata.topics(),
@@ -102,7 +102,7 @@ class ConsumerMembership:
             self._config.group_instance_id,
         )
 
-    def looking_up_as(self) -> GroupMetadata:
+    def lookup_identity(self) -> GroupMetadata:
         """Return the identity to fetch offsets as: the epoch of a member is checked, but without
         one anybody may fetch.
         """
@@ -110,7 +110,7 @@ class ConsumerMembership:
             return GroupMetadata(self._coordinator.group_id)
         return self.metadata()
 
-    def committing_as(self) -> GroupMetadata:
+    def commit_identity(self) -> GroupMetadata:
         if not self._member.is_member:
             raise CommitFailed(LEFT_BEHIND)
         return self.metadata()
@@ -150,9 +150,9 @@ class ConsumerMembership:
                 if owned := self._owner.owned():
                     await self._owner.lose(owned)
                 member.acknowledge_loss()
-            member.subscribe(self._described())
+            member.subscribe(self._member_description())
             if self._beating is None:
-                self._beating = self._loop.create_task(self._keep_beating())
+                self._beating = self._loop.create_task(self._run_heartbeats())
             if member.has_news:
                 self._news.set()
             if member.state is not ConsumerMemberState.RECONCILING:
@@ -190,7 +190,7 @@ class ConsumerMembership:
 
     # Beating
 
-    async def _keep_beating(self) -> None:
+    async def _run_heartbeats(self) -> None:
         tries = 0
         beat_at = self._loop.time()
         while True:
@@ -223,11 +223,11 @@ class ConsumerMembership:
                 self._wake()
                 continue
             try:
-                pause = await self._beat()
+                pause = await self._send_heartbeat()
                 tries = 0
             except (OSError, KafkaError, ProtocolError) as error:
                 self._member.reset_sent_fields()
-                if isinstance(error, KafkaError) and not is_passing(error):
+                if isinstance(error, KafkaError) and not is_transient(error):
                     self._failure = error
                     self._wake()
                     return
@@ -236,7 +236,7 @@ class ConsumerMembership:
                 pause = self._coordinator.cluster.backoff(tries)
             beat_at = self._loop.time() + pause
 
-    async def _beat(self) -> float:
+    async def _send_heartbeat(self) -> float:
         """Send a heartbeat and return the seconds until the next is due."""
         member = self._member
         said = member.heartbeat()

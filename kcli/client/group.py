@@ -21,7 +21,7 @@ from kcli.client.commits import Commits, Committer, NoMember
 from kcli.client.config import ConsumerConfig
 from kcli.client.consumer_metadata import ConsumerMetadata, SubscriptionPattern
 from kcli.client.errors import ClientError
-from kcli.client.group_coordinator import GroupCoordinator, is_passing
+from kcli.client.group_coordinator import GroupCoordinator, is_transient
 from kcli.client.group_descriptions import CommittedOffset
 from kcli.client.group_metadata import GroupMetadata
 from kcli.client.listener import RebalanceListener
@@ -162,7 +162,7 @@ class ConsumerCoordinator:
         if not (owned := self.owned()):
             return
         try:
-            member.committing_as()
+            member.commit_identity()
         except ClientError:
             await self.lose(owned)
         else:
@@ -170,7 +170,7 @@ class ConsumerCoordinator:
 
     def metadata(self) -> GroupMetadata:
         return (
-            self.commits.committer.committing_as()
+            self.commits.committer.commit_identity()
             if self._member is None
             else self._member.metadata()
         )
@@ -245,7 +245,7 @@ class ConsumerCoordinator:
 
     # Commits
 
-    def consumed(self) -> dict[TopicPartition, CommittedOffset]:
+    def positions_to_commit(self) -> dict[TopicPartition, CommittedOffset]:
         """Return the positions as offsets to commit."""
         return {
             state.partition: CommittedOffset(
@@ -256,19 +256,19 @@ class ConsumerCoordinator:
         }
 
     async def commit(self, offsets: Mapping[TopicPartition, CommittedOffset] | None) -> None:
-        await self._earlier_ones()
-        await self.commits.commit(self.consumed() if offsets is None else offsets)
+        await self._wait_for_earlier_commits()
+        await self.commits.commit(self.positions_to_commit() if offsets is None else offsets)
 
     def commit_async(
         self, offsets: Mapping[TopicPartition, CommittedOffset] | None
     ) -> asyncio.Task[None]:
         task = self._in_background(
-            self.commits.attempt(self.consumed() if offsets is None else offsets)
+            self.commits.attempt(self.positions_to_commit() if offsets is None else offsets)
         )
         task.add_done_callback(_log_failure)
         return task
 
-    async def _earlier_ones(self) -> None:
+    async def _wait_for_earlier_commits(self) -> None:
         """Wait for earlier commits, so that they cannot overtake this one."""
         if self._committing:
             await asyncio.wait(self._committing)
@@ -286,12 +286,12 @@ class ConsumerCoordinator:
         """Start to commit the positions, if enable.auto.commit is set. The task ends by
         default.api.timeout.ms and raises nothing.
         """
-        offsets = self.consumed()
+        offsets = self.positions_to_commit()
         if not self._commits_itself or not offsets:
             return None
-        return self._in_background(self._settled(offsets))
+        return self._in_background(self._commit_or_warn(offsets))
 
-    async def _settled(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+    async def _commit_or_warn(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         try:
             await self.commits.commit(offsets)
         except (KafkaError, ProtocolError, ClientError) as error:
@@ -300,8 +300,8 @@ class ConsumerCoordinator:
     def _begin_autocommit(self) -> None:
         if self._autocommit is not None and not self._autocommit.done():
             return
-        if offsets := self.consumed():
-            self._autocommit = self._in_background(self._autocommitted(offsets))
+        if offsets := self.positions_to_commit():
+            self._autocommit = self._in_background(self._commit_automatically(offsets))
         self._autocommit_in(self._config.auto_commit_interval_ms)
 
     def _autocommit_in(self, ms: float) -> None:
@@ -312,12 +312,14 @@ class ConsumerCoordinator:
             self._autocommit_at = self._loop.time() + ms / 1000
             self._loop.call_at(self._autocommit_at, self._wake)
 
-    async def _autocommitted(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+    async def _commit_automatically(
+        self, offsets: Mapping[TopicPartition, CommittedOffset]
+    ) -> None:
         try:
             await self.commits.attempt(offsets)
         except (OSError, KafkaError, ProtocolError, ClientError) as error:
             _logger.info("offset commit failed, will retry: %s", error)
-            if is_passing(error):
+            if is_transient(error):
                 self._autocommit_in(self._config.retry_backoff_ms)
 
 

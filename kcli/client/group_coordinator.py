@@ -113,7 +113,7 @@ def _take_note(finding: asyncio.Task[Node]) -> None:
         finding.exception()
 
 
-def is_passing(error: Exception) -> bool:
+def is_transient(error: Exception) -> bool:
     """Whether a retry may succeed."""
     return isinstance(error, OSError) or (
         isinstance(error, KafkaError)

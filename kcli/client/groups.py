@@ -125,7 +125,7 @@ class Groups:
                 )
                 answer = await peer.call(new(group_ids=tuple(names)))
                 found = {
-                    group.group_id: refusal_of(group) or _described(group, coordinator)
+                    group.group_id: refusal_of(group) or _description_of(group, coordinator)
                     for group in answer.groups
                     if group.error_code not in _NOT_BY_KIP_848
                 }
@@ -136,7 +136,7 @@ class Groups:
                     found[group.group_id] = refusal_of(group) or _classic(group, coordinator)
             return found
 
-        return await self._of_groups("describeConsumerGroups", groups, ask)
+        return await self._ask_coordinators("describeConsumerGroups", groups, ask)
 
     async def offsets(
         self,
@@ -157,7 +157,7 @@ class Groups:
         ) -> dict[str, dict[TopicPartition, CommittedOffset | KafkaError] | KafkaError]:
             return await _fetched(peer, {name: by_group[name] for name in names}, require_stable)
 
-        return await self._of_groups("listConsumerGroupOffsets", by_group, ask)
+        return await self._ask_coordinators("listConsumerGroupOffsets", by_group, ask)
 
     async def commit(
         self, group: str, offsets: Mapping[TopicPartition, Offset | CommittedOffset]
@@ -190,7 +190,7 @@ class Groups:
 
         if not offsets:
             return {}
-        result = (await self._of_groups("alterConsumerGroupOffsets", [group], ask))[group]
+        result = (await self._ask_coordinators("alterConsumerGroupOffsets", [group], ask))[group]
         if isinstance(result, KafkaError):
             return dict.fromkeys(offsets, result)
         return {partition: result.get(partition, left_out()) for partition in offsets}
@@ -205,7 +205,7 @@ class Groups:
             answer = await peer.call(new(groups_names=tuple(names)))
             return {result.group_id: refusal_of(result) for result in answer.results}
 
-        return await self._of_groups("deleteConsumerGroups", groups, ask)
+        return await self._ask_coordinators("deleteConsumerGroups", groups, ask)
 
     async def delete_offsets(
         self, group: str, partitions: Partitions
@@ -229,7 +229,7 @@ class Groups:
             return {group: refusal_of(answer) or _of_partitions(answer)}
 
         arguments.partitions(partitions)
-        result = (await self._of_groups("deleteConsumerGroupOffsets", [group], ask))[group]
+        result = (await self._ask_coordinators("deleteConsumerGroupOffsets", [group], ask))[group]
         if isinstance(result, KafkaError):
             raise result
         return {partition: result.get(partition, left_out()) for partition in partitions}
@@ -259,7 +259,7 @@ class Groups:
             version = peer.version(ApiKey.LEAVE_GROUP)
             new = versions.request(ApiKey.LEAVE_GROUP, version)
             if version < MANY_MEMBERS:
-                return {group: await _removed_singly(peer, new, group, unique_members)}
+                return {group: await _remove_singly(peer, new, group, unique_members)}
             member_requests = [
                 new.members(
                     member_id=member.id, group_instance_id=member.instance_id, reason=_REASON
@@ -282,7 +282,7 @@ class Groups:
 
         if not unique_members:
             return {}
-        removed = (await self._of_groups("leaveGroup", [group], ask))[group]
+        removed = (await self._ask_coordinators("leaveGroup", [group], ask))[group]
         if isinstance(removed, KafkaError):
             raise removed
         return removed
@@ -290,7 +290,7 @@ class Groups:
     def _deadline(self) -> float:
         return self._cluster.deadline(self._config.default_api_timeout_ms)
 
-    async def _of_groups(
+    async def _ask_coordinators(
         self,
         call: str,
         groups: Iterable[str],
@@ -372,7 +372,7 @@ async def _fetched(
     return {group.group_id: _committed(group) for group in answer.groups}
 
 
-def _described(group: Any, coordinator: Node) -> GroupDescription:
+def _description_of(group: Any, coordinator: Node) -> GroupDescription:
     return GroupDescription(
         group.group_id,
         CONSUMER,
@@ -386,9 +386,9 @@ def _described(group: Any, coordinator: Node) -> GroupDescription:
                 member.instance_id,
                 member.client_id,
                 member.client_host,
-                _assigned(member.assignment),
+                _partitions_of(member.assignment),
                 member.member_epoch,
-                _assigned(member.target_assignment),
+                _partitions_of(member.target_assignment),
                 _MEMBER_TYPES.get(getattr(member, "member_type", -1)),
             )
             for member in group.members
@@ -398,7 +398,7 @@ def _described(group: Any, coordinator: Node) -> GroupDescription:
     )
 
 
-def _assigned(assignment: Any) -> tuple[TopicPartition, ...]:
+def _partitions_of(assignment: Any) -> tuple[TopicPartition, ...]:
     return tuple(
         TopicPartition(topic.topic_name, partition)
         for topic in assignment.topic_partitions
@@ -467,7 +467,7 @@ def _committed(
                 found[partition] = CommittedOffset(
                     p.committed_offset, None if epoch < 0 else epoch, p.metadata or ""
                 )
-    return _passing(found.values()) or found
+    return _first_transient(found.values()) or found
 
 
 def _of_partitions(answer: Any) -> dict[TopicPartition, KafkaError | None] | KafkaError:
@@ -477,16 +477,16 @@ def _of_partitions(answer: Any) -> dict[TopicPartition, KafkaError | None] | Kaf
         for topic in answer.topics
         for p in topic.partitions
     }
-    return _passing(found.values()) or found
+    return _first_transient(found.values()) or found
 
 
-def _passing(results: Iterable[object]) -> KafkaError | None:
+def _first_transient(results: Iterable[object]) -> KafkaError | None:
     """Return the first transient error, after which the request is to be retried."""
     errors = (result for result in results if isinstance(result, KafkaError))
     return next((error for error in errors if error.code in _PASSING), None)
 
 
-async def _removed_singly(
+async def _remove_singly(
     peer: Peer, new: versions.MessageShape, group: str, members: Iterable[MemberToRemove]
 ) -> dict[MemberToRemove, KafkaError | None]:
     """Remove members one by one, for brokers before 2.4, which have no static members."""

@@ -52,17 +52,17 @@ class TransactionSuccessor:
         self, handed: HandedOver, offsets: Offsets | None = None, group: str = ""
     ) -> None:
         """Commit the transaction, with these offsets of a group if any."""
-        async with self._taken_over(handed) as transaction_manager:
+        async with self._take_over(handed) as transaction_manager:
             if offsets:
                 await transaction_manager.send_offsets(offsets, GroupMetadata(group))
             await transaction_manager.commit()
 
     async def abort(self, handed: HandedOver) -> None:
-        async with self._taken_over(handed) as transaction_manager:
+        async with self._take_over(handed) as transaction_manager:
             await transaction_manager.abort()
 
     @contextlib.asynccontextmanager
-    async def _taken_over(self, handed: HandedOver) -> AsyncIterator[TransactionManager]:
+    async def _take_over(self, handed: HandedOver) -> AsyncIterator[TransactionManager]:
         config = ProducerConfig.of({**self._client, "transactional.id": handed.transactional_id})
         transaction_manager = TransactionManager(
             config, self._cluster, Rules(transactional=True), _NoBatches()
@@ -81,7 +81,7 @@ class _NoBatches:
 
     async def flush(self) -> None: ...
 
-    async def returned(self, queues: Iterable[PartitionQueue]) -> None: ...
+    async def drain(self, queues: Iterable[PartitionQueue]) -> None: ...
 
     def give_up_unsent(self, error: Exception) -> None: ...
 

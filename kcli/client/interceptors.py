@@ -59,7 +59,7 @@ class ConsumerInterceptor(Protocol):
         return records
 
 
-def _safely(step: Callable[..., T], *values: object, otherwise: T) -> T:
+def _call_interceptor(step: Callable[..., T], *values: object, otherwise: T) -> T:
     try:
         return step(*values)
     except Exception:
@@ -67,7 +67,7 @@ def _safely(step: Callable[..., T], *values: object, otherwise: T) -> T:
         return otherwise
 
 
-class Sent:
+class ProducerInterceptors:
     """A producer's interceptors, combined into one."""
 
     def __init__(self, interceptors: Sequence[ProducerInterceptor]) -> None:
@@ -75,12 +75,12 @@ class Sent:
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
         for interceptor in self._interceptors:
-            record = _safely(interceptor.on_send, record, otherwise=record)
+            record = _call_interceptor(interceptor.on_send, record, otherwise=record)
         return record
 
     def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
         for interceptor in self._interceptors:
-            _safely(interceptor.on_acknowledgement, metadata, error, otherwise=None)
+            _call_interceptor(interceptor.on_acknowledgement, metadata, error, otherwise=None)
 
     @contextmanager
     def report_errors(self, record: ProducerRecord) -> Iterator[None]:
@@ -88,18 +88,18 @@ class Sent:
         try:
             yield
         except Exception as error:
-            self.on_acknowledgement(unsent(record), error)
+            self.on_acknowledgement(unsent_metadata(record), error)
             raise
 
 
-def unsent(record: ProducerRecord) -> RecordMetadata:
+def unsent_metadata(record: ProducerRecord) -> RecordMetadata:
     partition = -1 if record.partition is None else record.partition
     return RecordMetadata(record.topic, partition, -1, record.timestamp or -1)
 
 
-def consumed(
+def intercept_records(
     records: list[ConsumerRecord], interceptors: Sequence[ConsumerInterceptor]
 ) -> list[ConsumerRecord]:
     for interceptor in interceptors:
-        records = _safely(interceptor.on_consume, records, otherwise=records)
+        records = _call_interceptor(interceptor.on_consume, records, otherwise=records)
     return records

@@ -126,7 +126,7 @@ class ClassicMemberCore:
         assert self.state is not ClassicMemberState.UNJOINED or self.rejoin is not None
 
     @property
-    def beats(self) -> bool:
+    def sends_heartbeats(self) -> bool:
         """Whether heartbeats are to be sent."""
         return self.state in (ClassicMemberState.COMPLETING, ClassicMemberState.STABLE)
 
@@ -159,7 +159,7 @@ class ClassicMemberCore:
                 self.request_rejoin("group is already rebalancing")
         return means
 
-    def given_id(self, member_id: str) -> None:
+    def set_member_id(self, member_id: str) -> None:
         self.identity = Generation(NO_GENERATION, member_id)
         self.rejoin = f"need to re-join with the given member-id: {member_id}"
 

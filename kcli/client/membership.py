@@ -27,7 +27,7 @@ from kcli.client.commits import LEFT_BEHIND, REBALANCING
 from kcli.client.config import ConsumerConfig
 from kcli.client.consumer_metadata import ConsumerMetadata
 from kcli.client.errors import CommitFailed, RebalanceInProgress
-from kcli.client.group_coordinator import GroupCoordinator, Line, is_passing
+from kcli.client.group_coordinator import GroupCoordinator, Line, is_transient
 from kcli.client.group_metadata import GroupMetadata
 from kcli.client.group_protocol import (
     PROTOCOL_TYPE,
@@ -152,11 +152,11 @@ class Membership:
     def _metadata_as(self, identity: Generation) -> GroupMetadata:
         return GroupMetadata(self._coordinator.group_id, *identity, self._config.group_instance_id)
 
-    def looking_up_as(self) -> GroupMetadata:
+    def lookup_identity(self) -> GroupMetadata:
         """Return the identity to fetch offsets as: none, so that it works during a rebalance."""
         return GroupMetadata(self._coordinator.group_id)
 
-    def committing_as(self) -> GroupMetadata:
+    def commit_identity(self) -> GroupMetadata:
         match self._member.state:
             case ClassicMemberState.STABLE:
                 return self._metadata_as(self._member.identity)
@@ -205,7 +205,7 @@ class Membership:
                     return True
                 if not self._settling.is_done():
                     return self._cooperative
-                if await self._gave_back(topics):
+                if await self._revoke_before_join(topics):
                     continue
                 self._start_joining(topics)
             assert self._joining is not None
@@ -224,7 +224,7 @@ class Membership:
         elif self._shared_out not in (None, self._consumer_metadata.counts(self._group_topics)):
             self._member.request_rejoin("cached metadata has changed")
 
-    async def _gave_back(self, topics: tuple[str, ...]) -> bool:
+    async def _revoke_before_join(self, topics: tuple[str, ...]) -> bool:
         """Revoke the partitions that have to be before joining; return whether there were any."""
         owned = self._owner.owned()
         revoked = [p for p in owned if not self._cooperative or p.topic not in topics]
@@ -240,7 +240,7 @@ class Membership:
         self._joining = self._loop.create_task(self._join(topics, self._owner.owned()))
         self._joining.add_done_callback(lambda _: self._wake())
         if self._beating is None:
-            self._beating = self._loop.create_task(self._keep_beating())
+            self._beating = self._loop.create_task(self._run_heartbeats())
 
     async def _complete(self, joined: JoinedGroup) -> None:
         """Apply the assignment of a rebalance."""
@@ -273,7 +273,7 @@ class Membership:
             try:
                 means, joined = await self._join_once(topics, owned)
             except (OSError, KafkaError) as error:
-                if not is_passing(error):
+                if not is_transient(error):
                     self._member.reset(f"rebalance failed: {error}"[:255])
                     raise
                 _logger.info("joining group %s: %s", self._coordinator.group_id, error)
@@ -316,7 +316,7 @@ class Membership:
         answer = await self._coordinator.call(ApiKey.JOIN_GROUP, build, line=Line.REBALANCE)
         means = member.answered(ApiKey.JOIN_GROUP, answer.error_code, identity)
         if means is MemberAction.NEW_ID:
-            member.given_id(answer.member_id)
+            member.set_member_id(answer.member_id)
         if means is not MemberAction.DONE:
             return means, None
         if member.state is not ClassicMemberState.PREPARING:
@@ -353,7 +353,7 @@ class Membership:
         identity = member.identity
         plan: list[tuple[str, bytes]] = []
         if answer.leader == identity.member_id:
-            plan = await self._share_out(answer, assignor)
+            plan = await self._assign_as_leader(answer, assignor)
 
         def build(new: Any, version: int) -> Any:
             return new(
@@ -375,7 +375,7 @@ class Membership:
         member.synced()
         return means, JoinedGroup(identity, assignor, synced.assignment)
 
-    async def _share_out(self, answer: Any, assignor: Assignor) -> list[tuple[str, bytes]]:
+    async def _assign_as_leader(self, answer: Any, assignor: Assignor) -> list[tuple[str, bytes]]:
         """Assign the partitions, as the leader of the group."""
         members = {
             m.member_id: read_subscription(m.metadata, getattr(m, "group_instance_id", None))
@@ -395,11 +395,11 @@ class Membership:
 
     # Beating
 
-    async def _keep_beating(self) -> None:
+    async def _run_heartbeats(self) -> None:
         beat_at = 0.0
         tries = 0
         while True:
-            if not self._member.beats:
+            if not self._member.sends_heartbeats:
                 self._has_joined.clear()
                 await self._has_joined.wait()
                 beat_at = self._loop.time() + self._config.heartbeat_interval_ms / 1000
@@ -419,11 +419,11 @@ class Membership:
                 self._wake()
                 continue
             try:
-                await self._beat()
+                await self._send_heartbeat()
                 tries = 0
                 pause = self._config.heartbeat_interval_ms / 1000
             except (OSError, KafkaError, ProtocolError) as error:
-                if isinstance(error, KafkaError) and not is_passing(error):
+                if isinstance(error, KafkaError) and not is_transient(error):
                     self._failure = error
                     self._wake()
                     return
@@ -437,7 +437,7 @@ class Membership:
                     self._last_response_at = self._loop.time()
             beat_at = self._loop.time() + pause
 
-    async def _beat(self) -> None:
+    async def _send_heartbeat(self) -> None:
         member = self._member
         identity = member.identity
 

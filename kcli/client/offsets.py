@@ -103,7 +103,7 @@ async def of_leaders(
         last: Exception | None = None
         for partition, spec in pending.items():
             metadata = cluster.partition(partition)
-            if partition.topic in refused and not _settles(refused[partition.topic]):
+            if partition.topic in refused and not _is_final(refused[partition.topic]):
                 last = refused[partition.topic]
             elif metadata is None:
                 found[partition] = refused.get(partition.topic) or KafkaError(
@@ -141,7 +141,7 @@ async def of_leaders(
     return {p: found[p] for p in specs}
 
 
-def _settles(error: KafkaError) -> bool:
+def _is_final(error: KafkaError) -> bool:
     """Whether retries would not help; an unknown topic counts as permanent too."""
     return not error.code.retriable or error.code == ErrorCode.unknown_topic_or_partition
 

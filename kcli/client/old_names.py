@@ -25,13 +25,13 @@ class CurrentName(NamedTuple):
     values: Mapping[str, str] = _SAME
 
 
-class Gone(NamedTuple):
+class RemovedName(NamedTuple):
     """No present key has the same meaning; `instead` is the alternative."""
 
     instead: str
 
 
-Names: TypeAlias = Mapping[str, CurrentName | Gone]
+Names: TypeAlias = Mapping[str, CurrentName | RemovedName]
 
 _WITHOUT_LIMIT = {"-1": str(2**63 - 1)}
 _JAVA = "org.apache.kafka.common.serialization."
@@ -39,7 +39,7 @@ _ENCODERS = {
     "kafka.serializer.DefaultEncoder": _JAVA + "ByteArraySerializer",
     "kafka.serializer.StringEncoder": _JAVA + "StringSerializer",
 }
-_OF_GROUPS = Gone("groups no longer need ZooKeeper, and neither does this key")
+_OF_GROUPS = RemovedName("groups no longer need ZooKeeper, and neither does this key")
 
 CLIENT_NAMES: Names = {"metadata.broker.list": CurrentName(("bootstrap.servers",))}
 PRODUCER_NAMES: Names = {
@@ -50,17 +50,17 @@ PRODUCER_NAMES: Names = {
     "compression.codec": CurrentName(
         ("compression.type",), {"0": "none", "1": "gzip", "2": "snappy"}
     ),
-    "compressed.topics": Gone("compression.type holds for all topics of a producer"),
+    "compressed.topics": RemovedName("compression.type holds for all topics of a producer"),
     "message.send.max.retries": CurrentName(("retries",)),
     "topic.metadata.refresh.interval.ms": CurrentName(("metadata.max.age.ms",), _WITHOUT_LIMIT),
-    "queue.buffering.max.messages": Gone("buffer.memory says how many bytes may wait"),
+    "queue.buffering.max.messages": RemovedName("buffer.memory says how many bytes may wait"),
     "queue.enqueue.timeout.ms": CurrentName(("max.block.ms",), _WITHOUT_LIMIT),
-    "batch.num.messages": Gone("batch.size says how many bytes go together"),
+    "batch.num.messages": RemovedName("batch.size says how many bytes go together"),
     "key.serializer.class": CurrentName(("key.serializer",), _ENCODERS),
     "serializer.class": CurrentName(("value.serializer", "key.serializer"), _ENCODERS),
     "metadata.fetch.timeout.ms": CurrentName(("max.block.ms",)),
     "timeout.ms": CurrentName(("request.timeout.ms",)),
-    "block.on.buffer.full": Gone("max.block.ms says how long send may wait for memory"),
+    "block.on.buffer.full": RemovedName("max.block.ms says how long send may wait for memory"),
 }
 CONSUMER_NAMES: Names = {
     **CLIENT_NAMES,
@@ -70,10 +70,10 @@ CONSUMER_NAMES: Names = {
     "refresh.leader.backoff.ms": CurrentName(("retry.backoff.ms",)),
     "socket.receive.buffer.bytes": CurrentName(("receive.buffer.bytes",)),
     "socket.timeout.ms": CurrentName(("request.timeout.ms",)),
-    "consumer.timeout.ms": Gone("poll has a timeout of its own"),
-    "queued.max.message.chunks": Gone("fetch.max.bytes says how much is fetched ahead"),
-    "num.consumer.fetchers": Gone("each broker that is read from has a fetcher"),
-    "zookeeper.connect": Gone("bootstrap.servers says where the brokers are"),
+    "consumer.timeout.ms": RemovedName("poll has a timeout of its own"),
+    "queued.max.message.chunks": RemovedName("fetch.max.bytes says how much is fetched ahead"),
+    "num.consumer.fetchers": RemovedName("each broker that is read from has a fetcher"),
+    "zookeeper.connect": RemovedName("bootstrap.servers says where the brokers are"),
     "consumer.id": _OF_GROUPS,
     "dual.commit.enabled": _OF_GROUPS,
     "offsets.storage": _OF_GROUPS,
@@ -94,7 +94,7 @@ OLD_VALUES: Mapping[tuple[str, str], str] = {
 """Renamed values of keys that kept their names."""
 
 
-def modern(configs: Mapping[str, str], names: Names) -> tuple[dict[str, str], list[str]]:
+def current_configs(configs: Mapping[str, str], names: Names) -> tuple[dict[str, str], list[str]]:
     """Return the configs under present names, and a warning for each renamed or ignored one."""
     now = {key: OLD_VALUES.get((key, value), value) for key, value in configs.items()}
     warnings = [
@@ -107,7 +107,7 @@ def modern(configs: Mapping[str, str], names: Names) -> tuple[dict[str, str], li
         if old not in now:
             continue
         value = now.pop(old)
-        if isinstance(meaning, Gone):
+        if isinstance(meaning, RemovedName):
             warnings.append(f"{old} is a config of Kafka 0.8 and is ignored: {meaning.instead}")
             continue
         value = meaning.values.get(value, value)

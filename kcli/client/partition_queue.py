@@ -206,7 +206,7 @@ class PartitionQueue:
 
     # Out
 
-    def sendable(self, now: float) -> ProducerBatch | None:
+    def next_batch(self, now: float) -> ProducerBatch | None:
         """Return the batch to take next, or None if none may be sent now."""
         if self.awaits_transaction or self.not_before > now:
             return None
@@ -261,7 +261,7 @@ class PartitionQueue:
         self.not_before = max(self.not_before, not_before)
         batch.attempts += 1
         self._insert(batch)
-        self._mend()
+        self._start_new_epoch()
 
     def out_of_order(self, batch: ProducerBatch, not_before: float) -> None:
         """Put a batch back whose sequence the broker refused. If no older one is pending, the queue
@@ -285,7 +285,7 @@ class PartitionQueue:
         self.in_flight.remove(batch)
         for part in reversed(parts):
             self._insert(part)
-        self._mend()
+        self._start_new_epoch()
 
     def _insert(self, batch: ProducerBatch) -> None:
         """Insert a batch before all that are not older."""
@@ -312,7 +312,7 @@ class PartitionQueue:
                 older = []
             for earlier in older:
                 self.waiting.remove(earlier)
-        self._mend()
+        self._start_new_epoch()
         if not self.in_flight and (not self.waiting or self.waiting[0].base_sequence < 0):
             # All batches with a sequence are settled: the broker expects our next one.
             self._gaps = False
@@ -324,7 +324,7 @@ class PartitionQueue:
             self.waiting.remove(batch)
             if batch.base_sequence >= 0:
                 self.broken = True
-            self._mend()
+            self._start_new_epoch()
 
     def _refused(self, batch: ProducerBatch) -> None:
         """Note that batches in flight behind a refused one have a gap before them now."""
@@ -355,7 +355,7 @@ class PartitionQueue:
         self.producer_id = NO_PRODUCER_ID
         self._next_sequence = 0
 
-    def _mend(self) -> None:
+    def _start_new_epoch(self) -> None:
         """Start a new epoch in a broken queue without batches in flight or `maybe_appended`."""
         if self._rules.transactional or not self._is_stuck():
             return

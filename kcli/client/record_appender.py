@@ -11,11 +11,16 @@ from collections.abc import Sequence
 
 from kcli.client.accumulator import Accumulator
 from kcli.client.config import ProducerConfig
-from kcli.client.interceptors import ProducerInterceptor, ProducerRecord, Sent, unsent
+from kcli.client.interceptors import (
+    ProducerInterceptor,
+    ProducerInterceptors,
+    ProducerRecord,
+    unsent_metadata,
+)
 from kcli.client.named import instance_of
 from kcli.client.partition_queue import OnDelivery, RecordMetadata
 from kcli.client.partitioner import DEFAULT, PARTITIONERS, Partitioner
-from kcli.client.serialization import SERIALIZERS, Serializer, as_it_is
+from kcli.client.serialization import SERIALIZERS, Serializer, pass_through
 from kserver.wire.batch import Headers
 
 
@@ -32,7 +37,7 @@ class Plugins:
         interceptors: Sequence[ProducerInterceptor] = (),
     ) -> None:
         def serializer(key: str, name: str | None) -> Serializer:
-            return as_it_is if name is None else instance_of(key, name, SERIALIZERS)
+            return pass_through if name is None else instance_of(key, name, SERIALIZERS)
 
         self.key_serializer = key_serializer or serializer("key.serializer", config.key_serializer)
         self.value_serializer = value_serializer or serializer(
@@ -49,8 +54,8 @@ class Plugins:
 
     def __bool__(self) -> bool:
         return (
-            self.key_serializer is not as_it_is
-            or self.value_serializer is not as_it_is
+            self.key_serializer is not pass_through
+            or self.value_serializer is not pass_through
             or self.partitioner is not None
             or bool(self.interceptors)
         )
@@ -60,7 +65,7 @@ class RecordAppender:
     def __init__(self, accumulator: Accumulator, plugins: Plugins) -> None:
         self._accumulator = accumulator
         self._plugins = plugins
-        self.interceptors = Sent(plugins.interceptors)
+        self.interceptors = ProducerInterceptors(plugins.interceptors)
 
     def offer(
         self,
@@ -122,6 +127,6 @@ class RecordAppender:
         error: Exception | None,
         metadata: RecordMetadata | None,
     ) -> None:
-        self.interceptors.on_acknowledgement(metadata or unsent(record), error)
+        self.interceptors.on_acknowledgement(metadata or unsent_metadata(record), error)
         if on_delivery is not None:
             on_delivery(error, metadata)

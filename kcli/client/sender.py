@@ -197,7 +197,7 @@ class Sender:
         waiting = [b for b in self.accumulator.incomplete if b not in b.queue.in_flight]
         self._give_up(waiting, error)
 
-    async def returned(self, queues: Iterable[PartitionQueue]) -> None:
+    async def drain(self, queues: Iterable[PartitionQueue]) -> None:
         """Return once no batch of these queues is in flight."""
         while any(queue.in_flight for queue in queues):
             await self._change()

@@ -20,7 +20,7 @@ Deserializer: TypeAlias = Callable[[bytes], Any]
 PACKAGE = "org.apache.kafka.common.serialization."
 
 
-def as_it_is(data: Any) -> Any:
+def pass_through(data: Any) -> Any:
     """Return bytes as they are."""
     return data
 
@@ -31,7 +31,7 @@ def _boolean(data: bytes) -> bool:
     return data == b"\1"
 
 
-def _nothing(data: object) -> None:
+def _refuse_non_null(data: object) -> None:
     raise ValueError("only null can be void")
 
 
@@ -39,26 +39,26 @@ def _uuid_to_bytes(id: UUID) -> bytes:
     return str(id).encode()
 
 
-def _packing(format: str) -> tuple[Serializer, Deserializer]:
+def _struct_codec(format: str) -> tuple[Serializer, Deserializer]:
     """Return functions that pack and unpack a number; struct checks its size."""
     packer = struct.Struct(format)
     return packer.pack, lambda data: packer.unpack(data)[0]
 
 
 _KINDS: Mapping[str, tuple[Serializer, Deserializer]] = {
-    "ByteArray": (as_it_is, as_it_is),
-    "ByteBuffer": (as_it_is, as_it_is),
-    "Bytes": (as_it_is, as_it_is),
+    "ByteArray": (pass_through, pass_through),
+    "ByteBuffer": (pass_through, pass_through),
+    "Bytes": (pass_through, pass_through),
     # Like Java's String, replace invalid UTF-8.
     "String": (str.encode, lambda data: data.decode(errors="replace")),
-    "Short": _packing(">h"),
-    "Integer": _packing(">i"),
-    "Long": _packing(">q"),
-    "Float": _packing(">f"),
-    "Double": _packing(">d"),
+    "Short": _struct_codec(">h"),
+    "Integer": _struct_codec(">i"),
+    "Long": _struct_codec(">q"),
+    "Float": _struct_codec(">f"),
+    "Double": _struct_codec(">d"),
     "Boolean": (lambda value: b"\1" if value else b"\0", _boolean),
     "UUID": (_uuid_to_bytes, lambda data: UUID(data.decode())),
-    "Void": (_nothing, _nothing),
+    "Void": (_refuse_non_null, _refuse_non_null),
 }
 
 
@@ -76,8 +76,8 @@ class Deserializers(TypedDict):
     value_deserializer: Deserializer
 
 
-BYTES_OUT: Serializers = {"key_serializer": as_it_is, "value_serializer": as_it_is}
-BYTES_IN: Deserializers = {"key_deserializer": as_it_is, "value_deserializer": as_it_is}
+BYTES_OUT: Serializers = {"key_serializer": pass_through, "value_serializer": pass_through}
+BYTES_IN: Deserializers = {"key_deserializer": pass_through, "value_deserializer": pass_through}
 """Arguments for code that handles bytes, in a client whose configuration may name others."""
 
 SERIALIZERS: Mapping[str, Serializer] = {

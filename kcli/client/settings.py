@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
 
 from kcli.client.errors import ClientError
-from kcli.client.old_names import CLIENT_NAMES, Names, modern
+from kcli.client.old_names import CLIENT_NAMES, Names, current_configs
 from kserver.config.setting import SettingCheck, settings_of
 from kserver.errors import ConfigError
 
@@ -52,7 +52,9 @@ class Settings:
         for key in configs:
             if not isinstance(key, str):
                 raise ConfigError(f"the key of a setting is a str, not {key!r}")
-        now, warnings = modern({key: str(value) for key, value in configs.items()}, cls._old_names)
+        now, warnings = current_configs(
+            {key: str(value) for key, value in configs.items()}, cls._old_names
+        )
         values = {s.attribute: s.parse(now[k]) for k, s in table_settings.items() if k in now}
         warnings += (
             _unknown(key, list(table_settings)) for key in now if key not in table_settings

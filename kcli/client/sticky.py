@@ -94,7 +94,7 @@ class CooperativeSticky:
         self, counts: Mapping[str, int], members: Mapping[str, Subscription]
     ) -> dict[str, list[TopicPartition]]:
         claims = {name: Claim(m.owned, _generation_of(m)) for name, m in members.items()}
-        return without_moving(assignment(counts, _topics(members), claims), claims)
+        return without_owned_partitions(assignment(counts, _topics(members), claims), claims)
 
 
 def _generation_of(member: Subscription) -> int:
@@ -105,7 +105,7 @@ def _generation_of(member: Subscription) -> int:
     return generation
 
 
-def without_moving(
+def without_owned_partitions(
     plan: dict[str, list[TopicPartition]], claims: Mapping[str, Claim]
 ) -> dict[str, list[TopicPartition]]:
     """Return the plan without partitions that another member still owns: those follow once

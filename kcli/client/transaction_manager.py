@@ -35,8 +35,8 @@ from kcli.client.transactions import (
     TransactionAction,
     TransactionManagerState,
     Transactions,
-    decisive,
     meaning,
+    most_severe,
 )
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.model import NO_PRODUCER_ID, BrokerId, ProducerId, TopicPartition
@@ -61,7 +61,7 @@ class Batches(Protocol):
 
     async def flush(self) -> None: ...
 
-    async def returned(self, queues: Iterable[PartitionQueue]) -> None:
+    async def drain(self, queues: Iterable[PartitionQueue]) -> None:
         """Return once no batch of these queues is in flight."""
 
     def give_up_unsent(self, error: Exception) -> None:
@@ -127,25 +127,25 @@ class TransactionManager:
 
     async def initialize(self) -> None:
         call = INITIALIZE
-        if not self._resumes(call):
+        if not self._is_pending_call(call):
             self.core.enter(TransactionManagerState.INITIALIZING, call)
             self._pending = (call, self._begin(self._initialize))
         await self._outcome()
 
     def begin(self) -> None:
-        self._resumes("begin_transaction")
+        self._is_pending_call("begin_transaction")
         self.core.enter(TransactionManagerState.IN_TRANSACTION, "begin_transaction")
 
     async def commit(self) -> None:
         call = "commit_transaction"
-        if not self._resumes(call):
+        if not self._is_pending_call(call):
             self.core.enter(TransactionManagerState.COMMITTING_TRANSACTION, call)
             self._pending = (call, self._begin(self._commit))
         await self._outcome()
 
     async def abort(self) -> None:
         call = "abort_transaction"
-        if not self._resumes(call):
+        if not self._is_pending_call(call):
             self.core.enter(TransactionManagerState.ABORTING_TRANSACTION, call)
             self._new.clear()
             self._batches.give_up_unsent(TransactionAborted("the transaction is aborted"))
@@ -157,7 +157,7 @@ class TransactionManager:
         transaction.
         """
         call = "hand_over_transaction"
-        self._resumes(call)
+        self._is_pending_call(call)
         self.core.expect_open(call)
         await self._batches.flush()
         self.core.enter(TransactionManagerState.HANDED_OVER, call)
@@ -177,7 +177,7 @@ class TransactionManager:
         self, offsets: Mapping[TopicPartition, CommittedOffset], group: GroupMetadata
     ) -> None:
         call = "send_offsets_to_transaction"
-        self._resumes(call)
+        self._is_pending_call(call)
         self.core.expect_open(call)
         if offsets:
             work = partial(self._send_offsets, dict(offsets), group)
@@ -194,7 +194,7 @@ class TransactionManager:
 
     def expect_open(self) -> None:
         """Raises unless a record may be sent now."""
-        self._resumes("send")
+        self._is_pending_call("send")
         self.core.expect_open("send")
 
     # For the sender
@@ -219,7 +219,7 @@ class TransactionManager:
 
     # One call after the other
 
-    def _resumes(self, call: str) -> bool:
+    def _is_pending_call(self, call: str) -> bool:
         """Whether this call timed out before, so that its outcome is pending."""
         if self._pending is None:
             return False
@@ -281,7 +281,7 @@ class TransactionManager:
     async def _abort(self) -> None:
         if self._adding is not None:
             await asyncio.wait([self._adding])
-        await self._batches.returned(self._members)
+        await self._batches.drain(self._members)
         # A response may have shown that another producer has the id.
         self.core.check()
         await self._end(committed=False)
@@ -451,7 +451,7 @@ class TransactionManager:
                 peer = await self._coordinator(group)
                 new = versions.request(api, peer.version(api, self._limit(api)))
                 answer = await peer.call(build(new))
-                code = decisive(api, codes(answer))
+                code = most_severe(api, codes(answer))
                 means = meaning(api, code)
             except (OSError, ProtocolError) as error:
                 _logger.debug("%s was not answered: %s", api_name(api), error)

@@ -175,14 +175,14 @@ def meaning(api: int, code: ErrorCode) -> TransactionAction:
     )
 
 
-def decisive(api: int, codes: Iterable[ErrorCode]) -> ErrorCode:
+def most_severe(api: int, codes: Iterable[ErrorCode]) -> ErrorCode:
     """Return the most severe of a response's codes."""
 
-    def weight(code: ErrorCode) -> tuple[TransactionAction, bool]:
+    def severity(code: ErrorCode) -> tuple[TransactionAction, bool]:
         # Not attempted because of another partition, whose code has the cause.
         return meaning(api, code), code is not ErrorCode.operation_not_attempted
 
-    return max(codes, key=weight, default=ErrorCode.none)
+    return max(codes, key=severity, default=ErrorCode.none)
 
 
 class HandedOver(NamedTuple):

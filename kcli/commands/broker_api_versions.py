@@ -183,11 +183,11 @@ def apis(offered: Mapping[int, tuple[int, int]]) -> Iterator[Api]:
         elif key not in api_key_map:
             yield Api(key, None, offered[key], None, "unknown")
         else:
-            usable, status = _use(*offered[key], *codec.versions_of(key))
+            usable, status = _usable_version(*offered[key], *codec.versions_of(key))
             yield Api(key, codec.api_name(key), offered[key], usable, status)
 
 
-def _use(first: int, last: int, our_first: int, our_last: int) -> tuple[int | None, str]:
+def _usable_version(first: int, last: int, our_first: int, our_last: int) -> tuple[int | None, str]:
     """Return the version to use, and the status."""
     if last < our_first:
         return None, "too-old"

@@ -169,7 +169,7 @@ def cluster(options: SimpleNamespace) -> int:
         return run(_unregister(options), options.timeout, CLUSTER)
     if action == "roll":
         with rows_if_asked(options, RESTARTED) as out:
-            return run(_roll(options, out), options.timeout, CLUSTER)
+            return run(_restart_brokers(options, out), options.timeout, CLUSTER)
     shape, show = (ID, _show_id) if action == "cluster-id" else (ENDPOINTS, _show_endpoints)
     with rows_if_asked(options, shape) as out:
         return run(show(options, out), options.timeout, CLUSTER)
@@ -218,7 +218,7 @@ def _ids(text: str | None) -> list[int]:
     return [int(word) for word in words]
 
 
-async def _roll(options: SimpleNamespace, out: Rows | None) -> int:
+async def _restart_brokers(options: SimpleNamespace, out: Rows | None) -> int:
     from kcli import rolling
 
     wait_s = WAIT_S if options.wait is None else options.wait
@@ -239,7 +239,7 @@ async def _roll(options: SimpleNamespace, out: Rows | None) -> int:
 
 
 async def _show_id(options: SimpleNamespace, out: Rows | None) -> int:
-    described = await _described(options)
+    described = await _describe_cluster(options)
     if out is not None:
         out.row(cluster_id=described.cluster_id)
     elif described.cluster_id is None:
@@ -255,7 +255,7 @@ async def _show_endpoints(options: SimpleNamespace, out: Rows | None) -> int:
         raise Refused(
             "The option --include-fenced-brokers is only supported with --bootstrap-server option"
         )
-    described = await _described(options)
+    described = await _describe_cluster(options)
     kind = "controller" if controllers else "broker"
     fenced = described.fenced or ()
     states = {n.id: "fenced" if n.id in fenced else "unfenced" for n in described.brokers}
@@ -286,7 +286,7 @@ def _columns(nodes: list[Node], states: dict[int, str] | None, kind: str) -> lis
     ]
 
 
-async def _described(options: SimpleNamespace) -> ClusterDescription:
+async def _describe_cluster(options: SimpleNamespace) -> ClusterDescription:
     async with _admin(options) as admin:
         described = await admin.describe_cluster(
             controllers=options.bootstrap_controller is not None,

@@ -28,7 +28,7 @@ from kcli.options import (
 )
 from kcli.output import answer, complain, would
 from kcli.rows.listing import Rows, formatted, rows_if_asked
-from kcli.running import CLUSTER, admin_config, confirm, granted, raise_first, run
+from kcli.running import CLUSTER, admin_config, confirm, raise_first, run, unwrap
 from kcli.statuses import DONE, FAILED
 from kserver.errors import ErrorCode, KafkaError
 
@@ -427,7 +427,7 @@ async def _settings(
     )
     return [
         entry
-        for entry in sorted(granted(found[resource]), key=lambda entry: entry.name)
+        for entry in sorted(unwrap(found[resource]), key=lambda entry: entry.name)
         if everything or source is None or entry.source is source
     ]
 

@@ -12,7 +12,7 @@ from kcli.options import Refused, broker_list, cluster, name_filter, option, opt
 from kcli.output import answer, complain
 from kcli.rows.listing import Rows, formatted, rows
 from kcli.rows.shapes import RowField, RowShape
-from kcli.running import CLUSTER, EXPECTED, admin_config, granted, reason, run, status_of
+from kcli.running import CLUSTER, EXPECTED, admin_config, reason, run, status_of, unwrap
 from kserver.errors import KafkaError
 from kserver.model import TopicPartition
 
@@ -178,7 +178,7 @@ async def _partitions(
     return [
         TopicPartition(name, partition.partition)
         for name, topic in (await admin.describe_topics(names)).items()
-        for partition in granted(topic).partitions
+        for partition in unwrap(topic).partitions
         if any(rule.topic(name) and partition.partition in rule.numbers for rule in rules)
     ]
 

@@ -51,12 +51,12 @@ def groups(options: SimpleNamespace) -> int:
     _check(options)
     if options.output is not None:
         with rows(options, ANY) as out:
-            for group in run(_listed(options), options.timeout, CLUSTER):
+            for group in run(_list_groups(options), options.timeout, CLUSTER):
                 protocol = group.protocol_type or None
                 out.row(group=group.group, type=group.type, protocol=protocol, state=group.state)
         return out.status
     try:
-        for line in any_lines(run(_listed(options), options.timeout, CLUSTER)):
+        for line in any_lines(run(_list_groups(options), options.timeout, CLUSTER)):
             answer(line)
     except EXPECTED as error:
         answer(f"Error while executing groups command : {reason(error)}")
@@ -64,7 +64,7 @@ def groups(options: SimpleNamespace) -> int:
     return DONE
 
 
-async def _listed(options: SimpleNamespace) -> list[GroupListing]:
+async def _list_groups(options: SimpleNamespace) -> list[GroupListing]:
     from kcli.client.admin import Admin
 
     async with Admin(admin_config(options)) as admin:

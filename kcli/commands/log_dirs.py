@@ -13,7 +13,7 @@ from kcli.options import Refused, cluster, option, option_group, require
 from kcli.output import answer
 from kcli.rows.listing import Rows, formatted, rows_if_asked
 from kcli.rows.shapes import RowField, RowShape
-from kcli.running import CLUSTER, admin_config, granted, run
+from kcli.running import CLUSTER, admin_config, run, unwrap
 from kcli.statuses import DONE
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ async def _describe(options: SimpleNamespace, out: Rows | None) -> int:
         if out is None:
             answer("Querying brokers for log directories information")
         described = await admin.describe_log_dirs(brokers)
-    found = {id: _matching(granted(described[id]), topics) for id in brokers}
+    found = {id: _matching(unwrap(described[id]), topics) for id in brokers}
     if out is None:
         ids = ",".join(map(str, brokers))
         answer(f"Received log directory information from brokers {ids}")

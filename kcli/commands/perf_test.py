@@ -58,7 +58,7 @@ class PerfTest(Command):
         return super().make_context(info_name, args, parent, **extra)
 
 
-def _nothing(options: SimpleNamespace) -> int:
+def _no_command(options: SimpleNamespace) -> int:
     words: Sequence[str] = options.test
     said = f"there is no test '{words[0]}'" if words else "no test given"
     refuse(f"{said}; choose producer, consumer or e2e")
@@ -67,7 +67,7 @@ def _nothing(options: SimpleNamespace) -> int:
 perf_test = PerfTest(
     "perf-test",
     manual=MANUAL,
-    callback=_nothing,
+    callback=_no_command,
     params=[click.Argument(["test"], nargs=-1, metavar="producer|consumer|e2e")],
     help="""Runs a performance test: producer (k-producer-perf-test), consumer
     (k-consumer-perf-test) or e2e (k-e2e-latency).

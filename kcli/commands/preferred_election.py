@@ -157,7 +157,7 @@ def _leave_note(
     )
     noted = sorted(there if partitions is None else there & set(partitions))
     if options.dry_run:
-        would(f"create {znodes.PREFERRED_ELECTION} with {_listed(noted, ',')}")
+        would(f"create {znodes.PREFERRED_ELECTION} with {_joined_names(noted, ',')}")
     else:
         try:
             client.create(znodes.PREFERRED_ELECTION, znodes.encode_partitions(noted))
@@ -170,10 +170,10 @@ def _leave_note(
                 under_way = []  # it has just ended, or cannot be read
             raise Refused(
                 "Preferred replica leader election currently in progress for "
-                f"{_listed(under_way, ',')}. Aborting operation"
+                f"{_joined_names(under_way, ',')}. Aborting operation"
             ) from error
-        answer(f"Created preferred replica election path with {_listed(noted, ',')}")
-        listed = _listed(noted, ", ")
+        answer(f"Created preferred replica election path with {_joined_names(noted, ',')}")
+        listed = _joined_names(noted, ", ")
         answer(f"Successfully started preferred replica election for partitions Set({listed})")
     for partition in sorted(set(partitions or ()) - there):
         answer(
@@ -209,5 +209,5 @@ def _partitions(client: KazooClient, topics: set[str] | None) -> set[TopicPartit
     return found
 
 
-def _listed(partitions: Sequence[TopicPartition], between: str) -> str:
+def _joined_names(partitions: Sequence[TopicPartition], between: str) -> str:
     return between.join(map(str, partitions))

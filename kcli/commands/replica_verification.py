@@ -33,7 +33,7 @@ from kcli.replica_comparison import (
 )
 from kcli.rows.listing import Rows, formatted, rows_if_asked
 from kcli.rows.shapes import RowField, RowShape
-from kcli.running import CLUSTER, admin_config, granted, reason, run
+from kcli.running import CLUSTER, admin_config, reason, run, unwrap
 from kcli.statuses import DONE, FAILED, FOUND
 from kserver.errors import KafkaError, ProtocolError
 from kserver.model import BrokerId, Offset, TopicPartition
@@ -184,7 +184,7 @@ async def _verify(options: SimpleNamespace) -> int:
     from kcli.client.admin import Admin
 
     async with Admin(admin_config(options, client_id=CLIENT_ID)) as admin:
-        placed = await _placed(admin, options)
+        placed = await _replicas_by_broker(admin, options)
         time_or_end = LATEST if options.time is None else options.time
         verification = _Verification(
             admin, options, placed, await _begins(admin, placed, time_or_end)
@@ -203,7 +203,7 @@ class _Verification:
         offsets: Mapping[TopicPartition, Offset],
     ) -> None:
         self._fetches = _Fetches(admin, options)
-        self._placed = placed
+        self._replicas_by_broker = placed
         self._comparison = ReplicaComparison(offsets)
         every_ms = options.report_interval_ms
         self._report_every_s = (REPORT_EVERY_MS if every_ms is None else every_ms) / 1000
@@ -243,11 +243,11 @@ class _Verification:
         answers = await asyncio.gather(
             *(
                 self._fetches.of(broker, {p: offsets[p] for p in partitions})
-                for broker, partitions in self._placed.items()
+                for broker, partitions in self._replicas_by_broker.items()
             )
         )
         fetched: dict[TopicPartition, dict[BrokerId, Replica]] = {p: {} for p in offsets}
-        for broker, found in zip(self._placed, answers, strict=True):
+        for broker, found in zip(self._replicas_by_broker, answers, strict=True):
             for partition, replica in found.items():
                 fetched[partition][broker] = Replica(replica.records, replica.high_watermark)
         return fetched
@@ -307,7 +307,9 @@ class _Fetches:
             complain(f"k replica-verification: {of}: {why}")
 
 
-async def _placed(admin: Admin, options: SimpleNamespace) -> dict[BrokerId, list[TopicPartition]]:
+async def _replicas_by_broker(
+    admin: Admin, options: SimpleNamespace
+) -> dict[BrokerId, list[TopicPartition]]:
     """Return the partitions of the requested topics, by each broker with a replica."""
     includes = name_filter(options.topics_include if options.topics_include is not None else ".*")
     names = [topic.name for topic in await admin.list_topics() if includes(topic.name)]
@@ -318,7 +320,7 @@ async def _placed(admin: Admin, options: SimpleNamespace) -> dict[BrokerId, list
         )
     placed: dict[BrokerId, list[TopicPartition]] = defaultdict(list)
     for name, topic in (await admin.describe_topics(names)).items():
-        for partition in granted(topic).partitions:
+        for partition in unwrap(topic).partitions:
             for broker in partition.replicas:
                 placed[broker].append(TopicPartition(name, partition.partition))
     return {broker: sorted(placed[broker]) for broker in sorted(placed)}
@@ -330,10 +332,10 @@ async def _begins(admin: Admin, placed: Placed, spec: int) -> dict[TopicPartitio
     """
     partitions = sorted({p for of in placed.values() for p in of})
     found = await admin.list_offsets(dict.fromkeys(partitions, spec))
-    offsets = {p: granted(found[p]).offset for p in partitions}
+    offsets = {p: unwrap(found[p]).offset for p in partitions}
     missing = [p for p, offset in offsets.items() if offset < 0]
     ends = await admin.list_offsets(dict.fromkeys(missing, LATEST)) if missing else {}
-    return offsets | {p: granted(ends[p]).offset for p in missing}
+    return offsets | {p: unwrap(ends[p]).offset for p in missing}
 
 
 def _say(text: str) -> None:
@@ -353,10 +355,10 @@ async def _sum_up(options: SimpleNamespace, out: Rows | None) -> int:
     from kcli.client.admin import Admin
 
     async with Admin(admin_config(options, client_id=CLIENT_ID)) as admin:
-        placed = await _placed(admin, options)
+        placed = await _replicas_by_broker(admin, options)
         ends = await _begins(admin, placed, LATEST)
         fetches = _Fetches(admin, options)
-        sums, refused = await _begun(fetches, placed, ends)
+        sums, refused = await _begin_sums(fetches, placed, ends)
         await asyncio.gather(*(_read(fetches, broker, of, refused) for broker, of in sums.items()))
     return _print_sums(sums, refused, out)
 
@@ -365,7 +367,7 @@ Sums = dict[BrokerId, dict[TopicPartition, ReplicaSum]]
 Refusals = dict[tuple[TopicPartition, BrokerId], Exception]
 
 
-async def _begun(
+async def _begin_sums(
     fetches: _Fetches, placed: Placed, ends: Mapping[TopicPartition, Offset]
 ) -> tuple[Sums, Refusals]:
     """Return a sum for each replica, with a start and end that all replicas of its partition

@@ -34,11 +34,11 @@ from kcli.running import (
     EXPECTED,
     admin_config,
     confirm,
-    granted,
     raise_first,
     reason,
     run,
     status_of,
+    unwrap,
 )
 from kcli.statuses import DONE, FOUND
 from kcli.topic_ids import id_text, topic_id
@@ -285,7 +285,7 @@ async def _alter(admin: Admin, options: SimpleNamespace) -> None:
     new_assignments: dict[str, Any] = dict.fromkeys(names)
     if assignments:
         for name, topic in (await admin.describe_topics(names)).items():
-            new_assignments[name] = assignments[len(granted(topic).partitions) :]
+            new_assignments[name] = assignments[len(unwrap(topic).partitions) :]
     raise_first(
         await admin.create_partitions(
             {name: NewPartitions(options.partitions, new_assignments[name]) for name in names},
@@ -329,7 +329,7 @@ async def _describe(admin: Admin, options: SimpleNamespace, out: Rows | None) ->
     return found
 
 
-async def _described(admin: Admin, options: SimpleNamespace) -> list[TopicDescription]:
+async def _describe_topics(admin: Admin, options: SimpleNamespace) -> list[TopicDescription]:
     """Return the requested topics."""
     id = None if options.topic_id is None else topic_id(options.topic_id)
     if id:
@@ -342,13 +342,13 @@ async def _described(admin: Admin, options: SimpleNamespace) -> list[TopicDescri
         page = options.partition_size_limit_per_response or PAGE_PARTITIONS
         names = await _existing(admin, options)
         found = [*(await admin.describe_topics(names, page_size=page)).values()]
-    return [granted(topic) for topic in found]
+    return [unwrap(topic) for topic in found]
 
 
 async def _views(admin: Admin, options: SimpleNamespace) -> AsyncIterator[topic_lines.View]:
     from kcli.client.admin import ResourceType
 
-    topics = await _described(admin, options)
+    topics = await _describe_topics(admin, options)
     if not topics:
         return
     names = [(ResourceType.TOPIC, topic.name) for topic in topics]
@@ -359,7 +359,7 @@ async def _views(admin: Admin, options: SimpleNamespace) -> AsyncIterator[topic_
     if options.check and not reports:
         reports = list(UNHEALTHY)
     for topic, name in zip(topics, names, strict=True):
-        yield topic_lines.View(topic, granted(configs[name]), moves, live, reports)
+        yield topic_lines.View(topic, unwrap(configs[name]), moves, live, reports)
 
 
 async def _matching(admin: Admin, options: SimpleNamespace) -> list[TopicListing]:

@@ -26,7 +26,7 @@ from kcli.options import (
 from kcli.output import answer, would
 from kcli.rows.listing import Rows, formatted, rows_if_asked
 from kcli.rows.shapes import RowField, RowShape
-from kcli.running import CLUSTER, EXPECTED, admin_config, confirm, granted, reason, run, status_of
+from kcli.running import CLUSTER, EXPECTED, admin_config, confirm, reason, run, status_of, unwrap
 from kcli.statuses import DONE, FAILED
 from kserver.model import TopicPartition
 
@@ -350,7 +350,7 @@ def _states(text: str) -> list[str]:
 async def _describe(options: SimpleNamespace, admin: Admin) -> list[Row]:
     name = options.transactional_id
     with _failing(f"Failed to describe transaction state of transactional-id `{name}`"):
-        found = granted((await admin.transactions.describe([name]))[name])
+        found = unwrap((await admin.transactions.describe([name]))[name])
     started_at = found.started_at
     return [
         {
@@ -372,7 +372,7 @@ async def _describe_producers(options: SimpleNamespace, admin: Admin) -> list[Ro
     where = "leader" if options.broker_id is None else f"broker {options.broker_id}"
     with _failing(f"Failed to describe producers for partition {partition} on {where}"):
         results = await admin.transactions.producers([partition], options.broker_id)
-        states = granted(results[partition])
+        states = unwrap(results[partition])
     return [state._asdict() for state in states]
 
 
@@ -412,7 +412,7 @@ async def _partitions(options: SimpleNamespace, admin: Admin) -> list[TopicParti
     return [
         TopicPartition(name, number.partition)
         for name in names
-        for number in granted(described[name]).partitions
+        for number in unwrap(described[name]).partitions
         if options.broker_id is None or options.broker_id in number.replicas
     ]
 
@@ -451,7 +451,7 @@ async def _open_transaction(options: SimpleNamespace, admin: Admin) -> OpenTrans
         epoch = max(0, options.coordinator_epoch)
         return OpenTransaction(partition, options.producer_id, options.producer_epoch, epoch)
     with _failing(f"Failed to validate producer state for partition {partition}"):
-        states = granted((await admin.transactions.producers([partition]))[partition])
+        states = unwrap((await admin.transactions.producers([partition]))[partition])
     for state in states:
         if state.transaction_start == options.start_offset:
             epoch = state.coordinator_epoch or 0
@@ -468,12 +468,12 @@ async def _terminate(options: SimpleNamespace) -> int:
     async with _admin(options) as admin:
         if options.dry_run:
             with _failing(f"Failed to describe transaction state of transactional-id `{name}`"):
-                granted((await admin.transactions.describe([name]))[name])
+                unwrap((await admin.transactions.describe([name]))[name])
             would(step)
             return DONE
         await confirm(options, step)
         with _failing(f"Failed to force terminate transactionalId `{name}`"):
-            granted((await admin.transactions.fence([name]))[name])
+            unwrap((await admin.transactions.fence([name]))[name])
     return DONE
 
 

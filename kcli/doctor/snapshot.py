@@ -17,7 +17,7 @@ from kcli.client.descriptions import (
 )
 from kcli.client.errors import ClientError
 from kcli.client.offsets import READ_COMMITTED
-from kcli.reach import Silent, unreachable, versions_at
+from kcli.reach import BrokerUnreachable, unreachable, versions_at
 from kcli.running import reason
 from kserver.errors import KafkaError, ProtocolError
 from kserver.model import BrokerId, Offset, TopicPartition
@@ -117,7 +117,7 @@ async def _look_at_addresses(admin: Admin, snapshot: Snapshot) -> None:
     async def look(node: Node) -> None:
         try:
             versions[node.id] = await versions_at(admin, node)
-        except Silent as error:
+        except BrokerUnreachable as error:
             silent[node.id] = str(error)
 
     silent: dict[BrokerId, str] = {}

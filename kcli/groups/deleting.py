@@ -11,7 +11,7 @@ from kcli.groups import group_text
 from kcli.groups.gathering import DEAD, failure
 from kcli.groups.resetting import in_words
 from kcli.output import answer, would
-from kcli.running import confirm, granted
+from kcli.running import confirm, unwrap
 from kcli.statuses import DONE, FAILED
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import TopicPartition
@@ -96,7 +96,7 @@ async def delete_offsets(admin: Admin, options: SimpleNamespace, group: str) -> 
 async def _check(admin: Admin, groups: Sequence[str], *, may_have_members: bool) -> None:
     """Raises KafkaError for what the broker would refuse."""
     for described in (await admin.groups.describe(groups)).values():
-        group = granted(described)
+        group = unwrap(described)
         if group.state == DEAD:
             raise KafkaError(ErrorCode.group_id_not_found)
         if group.members and not may_have_members:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kcli import error_texts
 from kcli.groups.group_text import GroupPosition
 from kcli.options import Refused
-from kcli.running import granted
+from kcli.running import unwrap
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import Offset, TopicPartition
 
@@ -61,7 +61,7 @@ async def committed(admin: Admin, groups: Iterable[str]) -> dict[str, Committed]
     """Return committed offsets by group. Raises KafkaError for the first that may not be read."""
     found = await admin.groups.offsets(groups)
     return {
-        name: {partition: granted(offset) for partition, offset in granted(offsets).items()}
+        name: {partition: unwrap(offset) for partition, offset in unwrap(offsets).items()}
         for name, offsets in found.items()
     }
 
@@ -82,7 +82,7 @@ async def ends(
     }
     found = await admin.list_offsets({p: -1 for p in partitions if p in led})
     return {
-        partition: granted(listed).offset
+        partition: unwrap(listed).offset
         for partition, listed in found.items()
         if not is_gone(listed)
     }

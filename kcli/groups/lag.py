@@ -70,7 +70,7 @@ class Trend:
         return (lag - first) / (time_s - first_s) if time_s > first_s else None
 
 
-def begun(reading: GroupPosition, starts: Mapping[TopicPartition, Offset]) -> GroupPosition:
+def with_start(reading: GroupPosition, starts: Mapping[TopicPartition, Offset]) -> GroupPosition:
     """Return the position with the partition's start as its committed offset, if there is none or
     if retention has deleted the records from the committed offset on.
     """

@@ -14,7 +14,7 @@ from kcli.groups.plan_files import Plan
 from kcli.options import Refused, is_given, refuse
 from kcli.output import answer, complain
 from kcli.rows.listing import Rows
-from kcli.running import granted, raise_first
+from kcli.running import raise_first, unwrap
 from kcli.statuses import DONE, FAILED
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import Offset, TopicPartition
@@ -130,9 +130,9 @@ class Targets:
             case "to-offset":
                 return await self._within(dict.fromkeys(partitions, self._options.to_offset))
             case "to-earliest":
-                return await self._listed(partitions, EARLIEST)
+                return await self._list_offsets(partitions, EARLIEST)
             case "to-latest":
-                return await self._listed(partitions, LATEST)
+                return await self._list_offsets(partitions, LATEST)
             case "shift-by":
                 return await self._shifted(group, partitions)
             case "to-datetime" | "by-duration":
@@ -157,7 +157,7 @@ class Targets:
         leaders = {
             TopicPartition(name, p.partition): p.leader
             for name, topic in topics.items()
-            for p in granted(topic).partitions
+            for p in unwrap(topic).partitions
         }
         for wrong, why in (
             ([p for p in partitions if p not in leaders], "do not exist"),
@@ -166,14 +166,14 @@ class Targets:
             if wrong:
                 raise Refused(f'The partitions "{",".join(map(str, wrong))}" {why}')
 
-    async def _listed(self, partitions: Iterable[TopicPartition], spec: int) -> Offsets:
+    async def _list_offsets(self, partitions: Iterable[TopicPartition], spec: int) -> Offsets:
         found = await self._admin.list_offsets(dict.fromkeys(partitions, spec))
-        return {partition: granted(listed).offset for partition, listed in found.items()}
+        return {partition: unwrap(listed).offset for partition, listed in found.items()}
 
     async def _within(self, targets: Offsets) -> Offsets:
         """Return the same offsets, moved into the range of their logs."""
-        first = await self._listed(targets, EARLIEST)
-        last = await self._listed(targets, LATEST)
+        first = await self._list_offsets(targets, EARLIEST)
+        last = await self._list_offsets(targets, LATEST)
         found = {}
         for partition, offset in targets.items():
             found[partition] = min(max(offset, first[partition]), last[partition])
@@ -200,7 +200,7 @@ class Targets:
     async def _since(
         self, partitions: Collection[TopicPartition], since_ms: int, out: Rows | None
     ) -> Offsets:
-        found = await self._listed(partitions, since_ms)
+        found = await self._list_offsets(partitions, since_ms)
         older = [partition for partition, offset in found.items() if offset < 0]
         write: Callable[[str], None] = answer if out is None else complain
         for topic, number in older:
@@ -208,12 +208,14 @@ class Targets:
                 f"\nWarn: Partition {number} from topic {topic} is empty. Falling back to latest "
                 "known offset."
             )
-        return found | await self._listed(older, LATEST)
+        return found | await self._list_offsets(older, LATEST)
 
     async def _current(self, group: str, partitions: Collection[TopicPartition]) -> Offsets:
         current = (await committed(self._admin, [group]))[group]
         offsets = {p: current[p].offset for p in partitions if p in current}
-        return offsets | await self._listed([p for p in partitions if p not in offsets], LATEST)
+        return offsets | await self._list_offsets(
+            [p for p in partitions if p not in offsets], LATEST
+        )
 
     async def _from_file(self, group: str, out: Rows | None) -> Offsets:
         assert self._file is not None
@@ -236,7 +238,7 @@ async def partitions_named(admin: Admin, words: Iterable[str]) -> list[TopicPart
         *(
             TopicPartition(name, p.partition)
             for name, topic in topics.items()
-            for p in granted(topic).partitions
+            for p in unwrap(topic).partitions
         ),
     ]
 

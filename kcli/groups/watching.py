@@ -48,7 +48,7 @@ async def watch(
     with ExitStack() as stack:
         show: Show
         if options.watch is None:
-            show = _nothing
+            show = _show_nothing
         elif out is not None:
             show = _as_rows(out)
         elif is_redrawable(sys.stdout):
@@ -99,7 +99,7 @@ class _Watcher:
         )
         group_lags = []
         for group in groups:
-            of_group = [lag.begun(reading, starts) for reading in found[group.group]]
+            of_group = [lag.with_start(reading, starts) for reading in found[group.group]]
             ages = await self._ages[group.group].seconds(self._admin, of_group)
             lags = [lag.lag_of(reading) for reading in of_group]
             in_all = lag.total(lags)
@@ -129,7 +129,7 @@ class _Watcher:
         }
 
 
-def _nothing(group_lags: Sequence[GroupLag]) -> None:
+def _show_nothing(group_lags: Sequence[GroupLag]) -> None:
     """Show nothing: --until-lag alone prints when it has ended."""
 
 

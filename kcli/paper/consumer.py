@@ -62,7 +62,7 @@ _PARTING_S = 5.0
 """Seconds for the last offsets."""
 
 
-class Disowned(Exception):
+class OwnershipLost(Exception):
     """The registration or an owner node no longer exists: nothing was written."""
 
 
@@ -123,7 +123,7 @@ class PaperConsumer:
         session.
         """
         await self._end_tasks()
-        with contextlib.suppress(ZooKeeperError, Disowned, TimeoutError):
+        with contextlib.suppress(ZooKeeperError, OwnershipLost, TimeoutError):
             async with asyncio.timeout(_PARTING_S):
                 await self._connected.wait()
                 await self._part()
@@ -236,14 +236,14 @@ class PaperConsumer:
         session = self._member.session
         self._stop_reading()
         if self._config.enable_auto_commit:
-            with contextlib.suppress(Disowned):
+            with contextlib.suppress(OwnershipLost):
                 await self._write_offsets()
-        await self._let_go()
+        await self._delete_owner_nodes()
         self._same(session)
         self._progress.clear()
         self._member.released()
 
-    async def _let_go(self) -> None:
+    async def _delete_owner_nodes(self) -> None:
         """Delete this member's owner nodes; others' nodes may be there if a claim's response was
         lost.
         """
@@ -428,7 +428,7 @@ class PaperConsumer:
                 break
             except ZooKeeperError:
                 await asyncio.sleep(_PAUSE_S)
-            except Disowned:
+            except OwnershipLost:
                 self._noticed_disowned()
                 return
         consumer.resume(partitions)
@@ -445,7 +445,7 @@ class PaperConsumer:
             await asyncio.sleep(self._config.auto_commit_interval_ms / 1000)
             try:
                 await self._write_offsets()
-            except Disowned:
+            except OwnershipLost:
                 self._noticed_disowned()
             except ZooKeeperError:
                 pass  # Retried at the next interval.
@@ -455,7 +455,7 @@ class PaperConsumer:
         self._changed.set()
 
     async def _write_offsets(self) -> None:
-        """Write processed offsets, all or none. Raises Disowned."""
+        """Write processed offsets, all or none. Raises OwnershipLost."""
         while offsets := self._progress.unwritten():
             ops: list[Op] = [Check(znodes.member_path(self._group, self.id))]
             for partition, offset in offsets.items():
@@ -466,18 +466,20 @@ class PaperConsumer:
             try:
                 await self._zookeeper.multi(ops)
             except (NoNode, NodeExists) as error:
-                await self._mend(error, offsets)
+                await self._handle_changed_nodes(error, offsets)
                 continue
             self._progress.wrote(offsets)
             return
 
-    async def _mend(self, error: ZooKeeperError, offsets: Mapping[TopicPartition, int]) -> None:
-        """Handle offset nodes that were deleted or created by another client. Raises Disowned for
-        other nodes.
+    async def _handle_changed_nodes(
+        self, error: ZooKeeperError, offsets: Mapping[TopicPartition, int]
+    ) -> None:
+        """Handle offset nodes that were deleted or created by another client. Raises OwnershipLost
+        for other nodes.
         """
         mine = [p for p in offsets if self._offset_path(p) == error.path]
         if not mine:
-            raise Disowned from error
+            raise OwnershipLost from error
         if isinstance(error, NoNode):
             self._progress.forget_written(mine)
             await self._make_parents()
@@ -488,9 +490,9 @@ class PaperConsumer:
         self._member.give_up()
         self._stop_reading()
         if self._config.enable_auto_commit:
-            with contextlib.suppress(Disowned):
+            with contextlib.suppress(OwnershipLost):
                 await self._write_offsets()
-        await self._let_go()
+        await self._delete_owner_nodes()
         if not self._lasting:
             await self._delete_tree(znodes.group_path(self._group))
 

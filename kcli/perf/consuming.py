@@ -79,7 +79,7 @@ class Consuming:
             try:
                 if self._config.group_id is not None:
                     await self._share(consumer)
-                elif await self._assigned(consumer):
+                elif await self._assign(consumer):
                     await self._read(consumer)
             finally:
                 self._end_ms = self._now_ms()
@@ -132,7 +132,7 @@ class Consuming:
         self._window_records, self._window_bytes = self._records, self._bytes
         self._on_window(window, self.total.mib, self._records)
 
-    async def _assigned(self, consumer: Consumer) -> bool:
+    async def _assign(self, consumer: Consumer) -> bool:
         """Wait for existing partitions and assign them; return False if there are none in time."""
         reached = False
         try:

@@ -1,6 +1,6 @@
 """The actions of `k reassign-partitions`: their requests and their output.
 
-Order and texts are those of Kafka's tool. That tool prints `Plainly` errors as they are; other
+Order and texts are those of Kafka's tool. That tool prints `PlainError` errors as they are; other
 errors begin with "Error: ".
 """
 
@@ -34,7 +34,7 @@ from kcli.reassignment.states import (
     places,
     reassignment_line,
 )
-from kcli.running import granted, raise_first, reason
+from kcli.running import raise_first, reason, unwrap
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import BrokerId, TopicPartition
 
@@ -53,7 +53,7 @@ VERIFY_PERIODICALLY = (
 Current = dict[TopicPartition, tuple[BrokerId, ...]]
 
 
-class Plainly(Refused):
+class PlainError(Refused):
     """An error that Kafka's tool prints without "Error: "."""
 
 
@@ -100,7 +100,7 @@ async def execute(admin: Admin, plan: ReassignmentPlan, limits: Limits, *, dry_r
     executable(plan)
     reassignments = await admin.list_reassignments()
     if reassignments and not limits.additional:
-        raise Plainly(EXISTING)
+        raise PlainError(EXISTING)
     await _check_brokers(admin, plan)
     current = await _replicas_of_partitions(admin, plan.assignment)
     if dry_run:
@@ -238,13 +238,13 @@ async def _move_log_dirs(
     deadline = loop.time() + timeout_s
     pending = dict(sorted(targets.items()))
     while pending:
-        for replica in await _begun(admin, pending):
+        for replica in await _start_moves(admin, pending):
             answer(
                 f"Successfully started moving log directory to {pending.pop(replica)} for replica "
                 f"{replica.partition} with broker {replica.broker} "
             )
         if pending and loop.time() >= deadline:
-            raise Plainly(
+            raise PlainError(
                 f"Timed out before log directory move{_s(pending)} could be started for: "
                 f"{joined(pending)}"
             )
@@ -252,7 +252,7 @@ async def _move_log_dirs(
             await asyncio.sleep(ASK_AGAIN_S)
 
 
-async def _begun(
+async def _start_moves(
     admin: Admin, targets: Mapping[TopicPartitionReplica, str]
 ) -> list[TopicPartitionReplica]:
     """Return the replicas whose broker has accepted the move."""
@@ -276,7 +276,7 @@ async def _log_dir_moves(
     there = {node.id for node in (await admin.describe_cluster()).brokers}
     brokers = there & {replica.broker for replica in plan.log_dirs}
     described = await admin.describe_log_dirs(sorted(brokers))
-    return log_dir_moves(plan.log_dirs, {id: granted(found) for id, found in described.items()})
+    return log_dir_moves(plan.log_dirs, {id: unwrap(found) for id, found in described.items()})
 
 
 async def _log_dirs(admin: Admin, current: Current) -> dict[TopicPartitionReplica, str]:
@@ -284,7 +284,7 @@ async def _log_dirs(admin: Admin, current: Current) -> dict[TopicPartitionReplic
     there = {node.id for node in (await admin.describe_cluster()).brokers}
     brokers = there & {broker for replicas in current.values() for broker in replicas}
     described = await admin.describe_log_dirs(sorted(brokers))
-    return places({id: granted(found) for id, found in described.items()}, is_future=False)
+    return places({id: unwrap(found) for id, found in described.items()}, is_future=False)
 
 
 async def _check_brokers(admin: Admin, plan: ReassignmentPlan) -> None:
@@ -315,7 +315,7 @@ async def _replicas_of_topics(admin: Admin, names: Iterable[str]) -> Current:
     for name, topic in (await admin.describe_topics(names)).items():
         if isinstance(topic, KafkaError) and topic.code == ErrorCode.unknown_topic_or_partition:
             raise KafkaError(topic.code, f"Topic {name} not found.")
-        current |= _replicas(name, granted(topic))
+        current |= _replicas(name, unwrap(topic))
     return current
 
 
@@ -346,12 +346,12 @@ def _preview(plan: ReassignmentPlan, current: Current) -> None:
 def _refuse_if_any(heading: str, results: Mapping[TopicPartition, KafkaError | None]) -> None:
     refused = [f"{p}: {reason(e)}" for p, e in sorted(results.items()) if e is not None]
     if refused:
-        raise Plainly("\n".join([heading, *refused]))
+        raise PlainError("\n".join([heading, *refused]))
 
 
 def error_text(error: Exception) -> str:
     """Return the message of Kafka's tool."""
-    if isinstance(error, Plainly):
+    if isinstance(error, PlainError):
         return str(error)
     if isinstance(error, KafkaError):
         return f"Error: {exception(error)}: {reason(error)}"

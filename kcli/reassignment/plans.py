@@ -80,8 +80,8 @@ def plan_of(document: Any, path: str) -> ReassignmentPlan:
         partition = TopicPartition(topic, index)
         if len(replicas) != len(directories):
             raise Refused(
-                f"Size of replicas list {_listed(replicas)} is different from size of log dirs "
-                f"list {_listed(directories)} for partition {partition}"
+                f"Size of replicas list {_java_list(replicas)} is different from size of log dirs "
+                f"list {_java_list(directories)} for partition {partition}"
             )
         targets.append((partition, tuple(replicas)))
         for broker, directory in zip(replicas, directories, strict=True):
@@ -123,7 +123,7 @@ def topics_of(document: Any, path: str) -> list[str]:
             )
         topics.append(entry["topic"])
     if twice := repeated(topics):
-        raise Refused(f"List of topics to reassign contains duplicate entries: {_listed(twice)}")
+        raise Refused(f"List of topics to reassign contains duplicate entries: {_java_list(twice)}")
     return topics
 
 
@@ -135,7 +135,7 @@ def brokers_of(text: str) -> list[BrokerId]:
             raise Refused(f'For input string: "{word}"')
     brokers = [int(word) for word in words]
     if twice := repeated(brokers):
-        raise Refused(f"Broker list contains duplicate entries: {_listed(twice)}")
+        raise Refused(f"Broker list contains duplicate entries: {_java_list(twice)}")
     return brokers
 
 
@@ -204,7 +204,7 @@ def _is_broker(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= INT_MAX
 
 
-def _listed(items: Iterable[object]) -> str:
+def _java_list(items: Iterable[object]) -> str:
     """Return a list as Java prints it."""
     return f"[{', '.join(map(str, items))}]"
 

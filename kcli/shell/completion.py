@@ -89,7 +89,7 @@ def complete(words: Sequence[str], names_of: NamesOf) -> FoundValues:
     commands = {name: note for group in COMMANDS.values() for name, note in group.items()}
     if not before:
         own = {"--help": "print the commands", "--version": "print the version"}
-        return _begun(word, (commands | own).items())
+        return _matching(word, (commands | own).items())
     if before[0] not in commands:
         return NOTHING
     from kcli.command import command_named
@@ -122,7 +122,7 @@ def _of_submission(
         return FoundValues(file=word)
     if _is_option(word):
         return _Line(command, (), names_of).complete(word)
-    found = _begun(word, JOBS.items())
+    found = _matching(word, JOBS.items())
     return found if found.candidates else FoundValues(file=word)
 
 
@@ -188,7 +188,7 @@ class _Line:
         for options in (current, older):
             # All names may be written with one dash.
             spelled = [(f"-{_bare(n)}" if single else n, note) for n, note in options]
-            if (found := _begun(word, spelled)).candidates:
+            if (found := _matching(word, spelled)).candidates:
                 return found
         return NOTHING
 
@@ -224,10 +224,10 @@ class _Line:
             command_config=_expanded(self._options.get("command-config")),
         )
         query = CompletionQuery(text, command, self._options, self._names_of(cluster))
-        return _begun(text, source(query), before)
+        return _matching(text, source(query), before)
 
 
-def _begun(text: str, candidates: Iterable[tuple[str, str]], before: str = "") -> FoundValues:
+def _matching(text: str, candidates: Iterable[tuple[str, str]], before: str = "") -> FoundValues:
     return FoundValues([c for c in candidates if c[0].startswith(text)], before)
 
 

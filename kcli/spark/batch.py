@@ -44,8 +44,8 @@ class BatchReader(DataSourceReader):
             ids = logs.partitions()
             first, last = logs.marks(ids, options.start), logs.marks(ids, options.end)
             ids = {p: id for p, id in ids.items() if bounds.take(p)}
-            starts = logs.pinned({p: first[p] for p in ids}, "startingOffsets")
-            ends = logs.pinned({p: last[p] for p in ids}, "endingOffsets")
+            starts = logs.resolve_marks({p: first[p] for p in ids}, "startingOffsets")
+            ends = logs.resolve_marks({p: last[p] for p in ids}, "endingOffsets")
             if bounds.since_ms is not None:
                 # After the ends were looked up: later records are not read in any case.
                 since = logs.since(ids, bounds.since_ms)

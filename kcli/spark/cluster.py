@@ -47,13 +47,13 @@ def start(
     """
     script, environment = installation.script("spark-class")
     os.makedirs(directory, exist_ok=True)
-    with _alone(directory):
+    with _lock(directory):
         if (process := next(processes(directory), None)) is not None:
             raise Refused(
                 f"a cluster is already running in {directory} (process {process.pid}); stop it "
                 "with k spark-cluster stop, or start another one with another --dir"
             )
-        ports = _checked(host, port, "--port"), _checked(host, ui_port, "--ui-port")
+        ports = _usable_port(host, port, "--port"), _usable_port(host, ui_port, "--ui-port")
         plan = ClusterPlan(directory, host, *ports, _free_ports(host, workers), cores, memory)
         with open(plan.settings_file, "w", encoding="utf-8") as file:
             file.write(standalone.settings_text())
@@ -182,7 +182,7 @@ class _Launch:
 
 
 @contextlib.contextmanager
-def _alone(directory: str) -> Iterator[None]:
+def _lock(directory: str) -> Iterator[None]:
     """Hold the directory's lock: two concurrent starts would both find no cluster."""
     with open(f"{directory}/lock", "w", encoding="utf-8") as file:
         try:
@@ -203,7 +203,7 @@ def _master_state(host: str, ui_port: str) -> dict[str, Any] | None:
     return state
 
 
-def _checked(host: str, port: int, option: str) -> int:
+def _usable_port(host: str, port: int, option: str) -> int:
     """Return the port, or a free one for 0. Raises Refused if it cannot be listened on."""
     try:
         with socket.create_server((host, port)) as listener:

@@ -33,7 +33,7 @@ MAX_REASON_LENGTH = 500
 """Maximum length in characters."""
 
 
-def marked_sql(
+def letter_headers_sql(
     *,
     reason: str,
     topic: str,
@@ -55,7 +55,7 @@ def marked_sql(
     return f"concat({_other_headers(headers, attempts)}, array({new}))"
 
 
-def said_sql(name: str, headers: str = "headers") -> str:
+def header_value_sql(name: str, headers: str = "headers") -> str:
     """Return a header's value as text; null if it is missing."""
     matches = f"filter({headers}, h -> h.key = '{name}')"
     return f"CAST(try_element_at({matches}, 1).value AS STRING)"
@@ -66,10 +66,10 @@ def place_sql() -> list[str]:
     null if a header is missing or invalid.
     """
     return [
-        f"{said_sql(TOPIC)} AS topic",
-        f"try_cast({said_sql(PARTITION)} AS INT) AS partition",
-        f"try_cast({said_sql(OFFSET)} AS BIGINT) AS offset",
-        f"timestamp_millis(try_cast({said_sql(TIMESTAMP)} AS BIGINT)) AS timestamp",
+        f"{header_value_sql(TOPIC)} AS topic",
+        f"try_cast({header_value_sql(PARTITION)} AS INT) AS partition",
+        f"try_cast({header_value_sql(OFFSET)} AS BIGINT) AS offset",
+        f"timestamp_millis(try_cast({header_value_sql(TIMESTAMP)} AS BIGINT)) AS timestamp",
     ]
 
 
@@ -78,7 +78,7 @@ def is_cut_sql(headers: str = "headers") -> str:
     return f"coalesce(exists({headers}, h -> h.key IN {CUT}), false)"
 
 
-def sent_back_sql(attempts: str, headers: str = "headers") -> str:
+def returned_headers_sql(attempts: str, headers: str = "headers") -> str:
     """Return the headers of a dead letter that is sent back: its own, and its attempts."""
     return f"concat({_other_headers(headers, 'false')}, array({_header_sql(ATTEMPTS, attempts)}))"
 

@@ -235,7 +235,7 @@ def common_leaf_converter(kind: pa.DataType) -> Converter | None:
     return boolean if pa.types.is_boolean(kind) else None
 
 
-def sound(text: str) -> str:
+def valid_text(text: str) -> str:
     """Return the string; raises SchemaMismatch if it cannot be encoded in UTF-8."""
     if not text.isascii():
         try:

@@ -54,8 +54,8 @@ from kcli.spark.fitting import (
     SchemaMismatch,
     common_leaf_converter,
     decode,
-    sound,
     type_mismatch,
+    valid_text,
 )
 
 _MAX_BYTES = 1 << 30
@@ -253,7 +253,7 @@ def _string(found: Any) -> str:
     if type(found) is not str:
         text = getattr(found, "text", None)
         return text if text is not None else json.dumps(_plain(found), separators=(",", ":"))
-    return sound(found)
+    return valid_text(found)
 
 
 def _plain(found: Any) -> Any:

@@ -20,9 +20,9 @@ from kcli.client.cluster import Cluster
 from kcli.client.config import ConsumerConfig
 from kcli.client.offsets import ISOLATIONS, list_offsets
 from kcli.spark.options import (
+    AllPartitions,
     Assign,
     ByOffset,
-    Everywhere,
     Offsets,
     Position,
     ReadOptions,
@@ -31,7 +31,7 @@ from kcli.spark.options import (
     listed,
 )
 from kcli.spark.patterns import matching
-from kcli.spark.planning import bounded
+from kcli.spark.planning import clamp
 from kserver.errors import ConfigError, ErrorCode, KafkaError
 from kserver.model import TopicPartition
 from kserver.wire.special_offsets import EARLIEST, LATEST
@@ -136,20 +136,20 @@ class Logs:
                 raise KafkaError(error.code, f"topic {name}: {error}")
 
     async def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        return await self._listed(dict.fromkeys(partitions, EARLIEST))
+        return await self._list_offsets(dict.fromkeys(partitions, EARLIEST))
 
     async def latest(self, partitions: Iterable[TopicPartition]) -> Offsets:
         """Return end offsets; with read_committed those before the first open transaction."""
-        return await self._listed(dict.fromkeys(partitions, LATEST))
+        return await self._list_offsets(dict.fromkeys(partitions, LATEST))
 
     async def since(self, partitions: Iterable[TopicPartition], time_ms: int) -> Offsets:
         """Return the first offset with a record not older than a time; partitions without one are
         left out.
         """
-        found = await self._listed(dict.fromkeys(partitions, time_ms))
+        found = await self._list_offsets(dict.fromkeys(partitions, time_ms))
         return {p: offset for p, offset in found.items() if offset >= 0}
 
-    async def _listed(self, specs: Mapping[TopicPartition, int]) -> Offsets:
+    async def _list_offsets(self, specs: Mapping[TopicPartition, int]) -> Offsets:
         """Return an offset by spec; -1 if no record is late enough."""
         if not specs:
             return {}
@@ -168,7 +168,7 @@ class Logs:
         Raises ConfigError if it lists other partitions, or a partition has no record that is late
         enough.
         """
-        if isinstance(position, Everywhere):
+        if isinstance(position, AllPartitions):
             return dict.fromkeys(partitions, position.spec)
         if (each := listed(position)) is not None and each.keys() != set(partitions):
             raise incomplete(position, set(partitions))
@@ -178,7 +178,7 @@ class Logs:
         times = (
             dict.fromkeys(partitions, each_or_all) if isinstance(each_or_all, int) else each_or_all
         )
-        found = await self._listed(times)
+        found = await self._list_offsets(times)
         late = sorted(partition for partition, offset in found.items() if offset < 0)
         if late and not position.or_latest:
             raise ConfigError(
@@ -188,7 +188,7 @@ class Logs:
             )
         return {p: LATEST if offset < 0 else offset for p, offset in found.items()}
 
-    async def pinned(self, marks: Offsets, option: str) -> Offsets:
+    async def resolve_marks(self, marks: Offsets, option: str) -> Offsets:
         """Return the offsets of marks now. Raises DataLost if one is outside of its log."""
         earliest, latest = await asyncio.gather(self.earliest(marks), self.latest(marks))
         offsets_by_mark = {EARLIEST: earliest, LATEST: latest}
@@ -196,7 +196,7 @@ class Logs:
             p: offsets_by_mark[mark][p] if mark in offsets_by_mark else mark
             for p, mark in marks.items()
         }
-        return bounded(
+        return clamp(
             offsets,
             earliest,
             latest,

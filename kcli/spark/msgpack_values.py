@@ -44,8 +44,8 @@ from kcli.spark.fitting import (
     SchemaMismatch,
     common_leaf_converter,
     decode,
-    sound,
     type_mismatch,
+    valid_text,
 )
 from kserver.errors import ConfigError
 
@@ -219,7 +219,7 @@ def _float(found: Any) -> float:
 def _string(found: Any) -> str:
     if type(found) is not str:
         raise type_mismatch(found, "a string")
-    return sound(found)
+    return valid_text(found)
 
 
 def _binary(found: Any) -> bytes:

@@ -52,7 +52,7 @@ TopicSelection: TypeAlias = Assign | Subscribe | SubscribePattern
 
 
 @dataclass(frozen=True)
-class Everywhere:
+class AllPartitions:
     """The same for every partition: EARLIEST or LATEST."""
 
     spec: int
@@ -76,7 +76,7 @@ class ByTime:
     """Whether a partition without a record that late begins at its end; else that is an error."""
 
 
-Position: TypeAlias = Everywhere | ByOffset | ByTime
+Position: TypeAlias = AllPartitions | ByOffset | ByTime
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ _INT32_MAX = (1 << 31) - 1
 def batch_options(texts: Mapping[str, str]) -> ReadOptions:
     """Return the options of `spark.read`. Raises ConfigError with the option and the remedy."""
     options = OptionTexts(texts, NAMES, _REFUSED)
-    read = _read_options(options, Everywhere(EARLIEST))
+    read = _read_options(options, AllPartitions(EARLIEST))
     _refuse_spec(read.start, "startingOffsets", LATEST, "latest", "a batch ends")
     _refuse_spec(read.end, "endingOffsets", EARLIEST, "earliest", "a batch begins")
     return read
@@ -147,7 +147,7 @@ def stream_options(texts: Mapping[str, str]) -> ReadOptions:
                 f"option {name} is for batches: a stream has no end; use spark.read, or"
                 " trigger(availableNow=True) to stop at the current end"
             )
-    return _read_options(options, Everywhere(LATEST))
+    return _read_options(options, AllPartitions(LATEST))
 
 
 class OptionTexts:
@@ -238,7 +238,7 @@ def _read_options(options: OptionTexts, default_start: Position) -> ReadOptions:
             f"option minOffsetsPerTrigger ({least}) is more than maxOffsetsPerTrigger ({most})"
         )
     start = _position(options, "starting", _or_latest(options)) or default_start
-    end = _position(options, "ending", True) or Everywhere(LATEST)
+    end = _position(options, "ending", True) or AllPartitions(LATEST)
     if isinstance(selection, Assign):
         for position in (start, end):
             _check_complete(position, selection.partitions)
@@ -266,7 +266,7 @@ def _selection(options: OptionTexts) -> TopicSelection:
     text = options.text(names[0]) or ""
     match names[0]:
         case "assign":
-            return Assign(_assigned(text))
+            return Assign(_parse_assign(text))
         case "subscribe":
             topics = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
             if not topics:
@@ -279,7 +279,7 @@ def _selection(options: OptionTexts) -> TopicSelection:
             raise ConfigError("option subscribePattern is empty")
 
 
-def _assigned(text: str) -> tuple[TopicPartition, ...]:
+def _parse_assign(text: str) -> tuple[TopicPartition, ...]:
     example = '{"topic-a":[0,1],"topic-b":[2]}'
     topics = _json_object("assign", text, example)
     found = []
@@ -312,9 +312,9 @@ def _position(options: OptionTexts, which: str, or_latest: bool) -> Position | N
     if (text := options.text(name := f"{which}Offsets")) is not None:
         match text.strip().lower():
             case "earliest":
-                return Everywhere(EARLIEST)
+                return AllPartitions(EARLIEST)
             case "latest":
-                return Everywhere(LATEST)
+                return AllPartitions(LATEST)
         return ByOffset(name, read_offsets(text, name))
     return None
 
@@ -337,7 +337,7 @@ def listed(position: Position) -> Mapping[TopicPartition, int] | None:
 
 def incomplete(position: Position, partitions: set[TopicPartition]) -> ConfigError:
     """Return the error for offsets that do not list exactly these partitions."""
-    assert not isinstance(position, Everywhere)
+    assert not isinstance(position, AllPartitions)
     own = set(listed(position) or ())
     missing, beyond = sorted(partitions - own), sorted(own - partitions)
     parts = [f"leaves out {_shown(missing)}"] if missing else []
@@ -356,7 +356,7 @@ def _shown(partitions: list[TopicPartition], most: int = 5) -> str:
 
 def _refuse_spec(position: Position, name: str, spec: int, word: str, where: str) -> None:
     remedy = f"{where} there, and would be empty"
-    if position == Everywhere(spec):
+    if position == AllPartitions(spec):
         raise ConfigError(f"option {name} cannot be {word} in a batch: {remedy}")
     if isinstance(position, ByOffset):
         for partition, offset in position.offsets.items():

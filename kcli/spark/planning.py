@@ -131,7 +131,7 @@ def limited(start: Offsets, latest: Offsets, most: int) -> Offsets:
     return {p: start[p] + share.get(p, 0) for p in latest}
 
 
-def bounded(
+def clamp(
     offsets: Offsets, earliest: Offsets, latest: Offsets, option: str, *, fail_on_data_loss: bool
 ) -> Offsets:
     """Return each offset within its log. Raises DataLost for one outside, if

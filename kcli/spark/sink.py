@@ -27,14 +27,14 @@ from kcli.client.producer import Producer
 from kcli.spark import transactional_sink
 from kcli.spark.processes import keep_modules
 from kcli.spark.row_producer import RowProducer
-from kcli.spark.transactional_sink import Handed, task_of_batch, task_of_stream
+from kcli.spark.transactional_sink import TaskMessage, task_of_batch, task_of_stream
 from kcli.spark.write_options import WriteOptions
 
 Messages = list[WriterCommitMessage | None]
 
 
 @dataclass
-class Written(WriterCommitMessage):
+class RowCount(WriterCommitMessage):
     """The number of rows that one task wrote."""
 
     rows: int
@@ -52,7 +52,7 @@ class BatchWriter(DataSourceArrowWriter):
         if not self._options.exactly_once:
             return write(iterator, self._options, self._columns)
         task = task_of_batch(self._name)
-        return Handed(
+        return TaskMessage(
             transactional_sink.write_in_transaction(iterator, self._options, self._columns, task)
         )
 
@@ -74,7 +74,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if not self._options.exactly_once:
             return write(iterator, self._options, self._columns)
         task = task_of_stream()
-        return Handed(
+        return TaskMessage(
             transactional_sink.write_in_transaction(iterator, self._options, self._columns, task)
         )
 
@@ -87,11 +87,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 def write(
     batches: Iterator[pa.RecordBatch], options: WriteOptions, columns: tuple[str, ...]
-) -> Written:
+) -> RowCount:
     """Write all rows until they are acknowledged. Raises WriteFailed."""
     outlet = RowProducer(options, columns)
     # Many tasks after a shuffle have no rows, and then need no connection.
     if (first := next(batches, None)) is not None:
         with Blocking(Producer, options.client, on_batch=outlet.on_batch) as producer:
             outlet.send_all(producer, itertools.chain([first], batches))
-    return Written(outlet.amount.rows)
+    return RowCount(outlet.amount.rows)

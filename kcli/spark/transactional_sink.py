@@ -79,7 +79,7 @@ class WriteTask(NamedTuple):
 
 
 @dataclass
-class Handed(WriterCommitMessage):
+class TaskMessage(WriterCommitMessage):
     """The message of one task."""
 
     part: TaskPart
@@ -264,7 +264,7 @@ def abort(messages: Sequence[object], options: WriteOptions, write: str | None =
 
 def _parts(messages: Sequence[object]) -> list[TaskPart]:
     """Return the parts; a failed task has none."""
-    return [message.part for message in messages if isinstance(message, Handed)]
+    return [message.part for message in messages if isinstance(message, TaskMessage)]
 
 
 def _refuse(error: Exception, id: str, options: WriteOptions, beside: str = "") -> NoReturn:

@@ -57,7 +57,7 @@ class Bench:
         queue = self.queue(partition)
         if queue.open is not None:
             self.accumulator.due(queue.open)
-        batch = queue.sendable(self.now)
+        batch = queue.next_batch(self.now)
         if batch is not None:
             self.accumulator.take(batch)
         return batch

@@ -19,7 +19,7 @@ from kcli.spark.jobs import shared
 from kcli.spark.jobs.audit_queries import Audit, audited
 from kcli.spark.jobs.ends import for_reading, of_producer
 from kcli.spark.jobs.land_reading import FORMATS
-from kcli.spark.jobs.places import START, place
+from kcli.spark.jobs.places import START, parse_place
 from kcli.spark.jobs.reckoning import WINDOWS_MS, Finding
 from kcli.spark.options import batch_options
 from kcli.statuses import DONE, FOUND
@@ -188,7 +188,7 @@ def _audit(options: SimpleNamespace) -> Audit:
         format=options.format or FORMATS[0],
         window_ms=WINDOWS_MS[options.window or "hour"],
         overdue_ms=now_ms - int(grace_s * 1000),
-        start=place(options.start, START, now_ms),
+        start=parse_place(options.start, START, now_ms),
         dlq=options.dlq,
     )
     batch_options(audit.read_options)

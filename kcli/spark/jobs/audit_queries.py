@@ -96,7 +96,7 @@ def _ranges(audit: Audit) -> tuple[Offsets, Ranges]:
     with Blocking(Logs, options) as logs:
         ids = logs.partitions()
         earliest = logs.earliest(ids)
-        starts = logs.pinned(logs.marks(ids, options.start), "--start")
+        starts = logs.resolve_marks(logs.marks(ids, options.start), "--start")
         latest = logs.latest(ids)
     return earliest, {p: (starts[p], max(starts[p], latest[p])) for p in ids}
 

@@ -161,7 +161,7 @@ def compacted(spark: SparkSession, options: SimpleNamespace) -> str:
     if not store.entries(""):
         raise Refused(f"--path {options.path} contains no files; correct the path")
     _check_place(spark, store, options)
-    if (why := swapping.passed_over(store, FILES[options.format or FORMATS[0]])) is not None:
+    if (why := swapping.skip_reason(store, FILES[options.format or FORMATS[0]])) is not None:
         complain(why)
     if options.dry_run:
         for unit in _units(store, options):
@@ -172,7 +172,7 @@ def compacted(spark: SparkSession, options: SimpleNamespace) -> str:
     try:
         with store.locked(swapping.LOCK):
             return _compacted(spark, store, options)
-    except swapping.Clash as error:
+    except swapping.UnexpectedState as error:
         raise Refused(str(error)) from error
 
 
@@ -193,13 +193,13 @@ def _check_place(spark: SparkSession, store: Store, options: SimpleNamespace) ->
 def _compacted(spark: SparkSession, store: Store, options: SimpleNamespace) -> str:
     interval = int(str(spark.conf.get(LISTS_EVERY, str(sink_log.INTERVAL))))
     waiting = 0
-    for journal in list(swapping.pending(store)):
-        waiting += not swapping.carry_out(store, journal, _now_ms(), interval)
+    for journal in list(swapping.pending_swaps(store)):
+        waiting += not swapping.resume_swap(store, journal, _now_ms(), interval)
     swapping.clean(store)
     # New files of a pending swap must not be compacted, nor the old ones.
     busy = {
         path
-        for journal in swapping.pending(store)
+        for journal in swapping.pending_swaps(store)
         for path in (*journal.old, *(end for _, end in journal.new))
     }
     done: list[Unit] = []
@@ -210,7 +210,7 @@ def _compacted(spark: SparkSession, store: Store, options: SimpleNamespace) -> s
             transient(f"{unit.directory or options.path}: {len(unit.files)} files into {unit.into}")
         journal = _written(spark, store, unit, options)
         swapping.decide(store, journal)
-        waiting += not swapping.carry_out(store, journal, _now_ms(), interval)
+        waiting += not swapping.resume_swap(store, journal, _now_ms(), interval)
         done.append(unit)
     if waiting:
         complain(f"the old files of {waiting} swaps stay for now; a later run removes them")

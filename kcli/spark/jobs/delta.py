@@ -39,7 +39,7 @@ class CommittedElsewhere(Exception):
 
 
 @dataclass(frozen=True)
-class Landed:
+class AddedFile:
     """A file, for the table's log."""
 
     path: str
@@ -52,7 +52,7 @@ class Landed:
 class DeltaWritten(WriterCommitMessage):
     query: str
     batch: int
-    files: list[Landed]
+    files: list[AddedFile]
 
 
 class DeltaSink(DataSource):
@@ -167,7 +167,7 @@ def commit(
     table: Any,
     schema: pa.Schema,
     parts: Sequence[str],
-    files: Sequence[Landed],
+    files: Sequence[AddedFile],
     query: str,
     batch: int,
 ) -> None:
@@ -223,7 +223,7 @@ class DeltaFiles:
         self._codec = codec
         self._batch = batch
         self._open: dict[tuple[str, ...], _File] = {}
-        self._ended: list[Landed] = []
+        self._ended: list[AddedFile] = []
 
     def __enter__(self) -> DeltaFiles:
         return self
@@ -245,7 +245,7 @@ class DeltaFiles:
         while sum(file.held_bytes for file in self._open.values()) >= HELD_BYTES:
             max(self._open.values(), key=lambda file: file.held_bytes).write()
 
-    def ended(self) -> list[Landed]:
+    def ended(self) -> list[AddedFile]:
         for parts in list(self._open):
             self._end(parts)
         return self._ended
@@ -253,7 +253,7 @@ class DeltaFiles:
     def _end(self, parts: tuple[str, ...]) -> None:
         name, size, stats = self._open[parts].ended()
         del self._open[parts]
-        self._ended.append(Landed(name, size, parts, stats))
+        self._ended.append(AddedFile(name, size, parts, stats))
 
     def _name(self, parts: Sequence[str]) -> str:
         places = [f"{name}={part}/" for name, part in zip(self._parts, parts, strict=True)]

@@ -203,7 +203,7 @@ def transformed(spark: SparkSession, options: SimpleNamespace) -> tuple[int, dic
     """Run the queries; return the status and the totals of each."""
     read_options = for_reading(shared.source_options(options)) | {"includeHeaders": "true"}
     read = payloads.decoded(spark.readStream.format("k").options(**read_options).load(), options)
-    rows = _records(payloads.sound(read, fails=options.dlq is None), options)
+    rows = _records(payloads.valid_rows(read, fails=options.dlq is None), options)
     if options.watermark is not None:
         rows = rows.withWatermark(*watermark(options.watermark))
     if options.py is None:
@@ -214,7 +214,7 @@ def transformed(spark: SparkSession, options: SimpleNamespace) -> tuple[int, dic
     if options.dlq is not None:
         dead = payloads.dead_letters(read)
         writers[DEAD] = _writer(dead, Target(TOPIC, options.dlq), DEAD, options)
-    return leftovers.followed(
+    return leftovers.follow(
         spark, writers, _files(spark, options), trigger=shared.trigger(options), quiet=options.quiet
     )
 

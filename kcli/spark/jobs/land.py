@@ -230,7 +230,7 @@ def _check_late(options: SimpleNamespace) -> None:
 def landed(spark: SparkSession, options: SimpleNamespace) -> tuple[int, dict[str, Totals]]:
     """Run the queries; return the status and the totals of each."""
     rows = _rows(spark, options)
-    return leftovers.followed(
+    return leftovers.follow(
         spark,
         {name: _writer(rows, name, options) for name in _queries(options)},
         _files(spark, options),

@@ -27,7 +27,7 @@ class Files(NamedTuple):
     checkpoint: Store
 
 
-def followed(
+def follow(
     spark: SparkSession,
     writers: Mapping[str, DataStreamWriter],
     files: Mapping[str, Files],
@@ -48,14 +48,14 @@ def followed(
         status, _ = shared.follow(rest, quiet=quiet, totals=totals)
         if status:
             return status, totals
-        removed(mine.store, mine.checkpoint)
+        remove_leftovers(mine.store, mine.checkpoint)
     queries = {
         name: shared.settled(writer.trigger(**trigger).start) for name, writer in writers.items()
     }
     status, _ = shared.follow(queries, quiet=quiet, totals=totals)
     if files and tasks_failed(spark):
         for mine in files.values():
-            removed(mine.store, mine.checkpoint)
+            remove_leftovers(mine.store, mine.checkpoint)
     return status, totals
 
 
@@ -81,7 +81,7 @@ def check_own(store: Store, checkpoint: Store) -> None:
         )
 
 
-def removed(store: Store, checkpoint: Store) -> int:
+def remove_leftovers(store: Store, checkpoint: Store) -> int:
     """Remove leftovers; return their number."""
     files = [f"{store.root}/{file.path}" for file in data_files(store)]
     if is_under_way(checkpoint):

@@ -75,11 +75,11 @@ class _Server(socketserver.ThreadingTCPServer):
         """Ignore errors: a task has ended, or an unknown client connected."""
 
 
-def paced(address: Address) -> Callable[[Iterator[pa.Array]], Iterator[pa.Array]]:
+def pace_column(address: Address) -> Callable[[Iterator[pa.Array]], Iterator[pa.Array]]:
     """Return a function that passes on a column of a task's rows at the pace, a chunk at a time."""
 
     def pace(chunks: Iterator[pa.Array]) -> Iterator[pa.Array]:
-        with _asking(address) as wait_for:
+        with _pace_client(address) as wait_for:
             for rows in chunks:
                 time.sleep(wait_for(len(rows)))
                 yield rows
@@ -88,7 +88,7 @@ def paced(address: Address) -> Callable[[Iterator[pa.Array]], Iterator[pa.Array]
 
 
 @contextlib.contextmanager
-def _asking(address: Address) -> Iterator[Callable[[int], float]]:
+def _pace_client(address: Address) -> Iterator[Callable[[int], float]]:
     with (
         socket.create_connection(address[:2], timeout=ANSWER_S) as connection,
         connection.makefile("rwb") as lines,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kcli.options import Refused, option, refuse
-from kcli.spark.dead_letters import marked_sql
+from kcli.spark.dead_letters import letter_headers_sql
 from kcli.spark.jobs.land_paths import undecoded_sql
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def decoded(frame: DataFrame, options: SimpleNamespace) -> DataFrame:
     return values.decoded(frame, options.value or RAW, text_of("--schema", options.schema))
 
 
-def sound(frame: DataFrame, *, fails: bool) -> DataFrame:
+def valid_rows(frame: DataFrame, *, fails: bool) -> DataFrame:
     """Return the decoded rows; if it `fails`, the query fails at the first invalid one."""
     failed = undecoded_sql(WITHOUT_DLQ) if fails else "false"
     return frame.where(f"CASE WHEN reason IS NULL THEN true ELSE {failed} END")
@@ -73,6 +73,8 @@ def sound(frame: DataFrame, *, fails: bool) -> DataFrame:
 
 def dead_letters(frame: DataFrame) -> DataFrame:
     """Return the rows that could not be decoded, as dead letters."""
-    headers = marked_sql(reason="reason", topic="topic", partition="partition", offset="offset")
+    headers = letter_headers_sql(
+        reason="reason", topic="topic", partition="partition", offset="offset"
+    )
     letters = frame.where("reason IS NOT NULL")
     return letters.selectExpr("key", "value", f"{headers} AS headers")

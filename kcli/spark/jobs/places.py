@@ -38,7 +38,7 @@ START, END = "--start", "--end"
 _ALL = {START: "earliest", END: "latest"}
 
 
-def place(text: str | None, option: str, now_ms: int) -> Place:
+def parse_place(text: str | None, option: str, now_ms: int) -> Place:
     """Parse a bound. Raises click's UsageError with the option."""
     text = "" if text is None else text.strip()
     if text in ("", _ALL[option]):

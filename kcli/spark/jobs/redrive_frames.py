@@ -18,11 +18,11 @@ from kcli.spark.dead_letters import (
     ATTEMPTS,
     REASON,
     REDRIVEN,
+    header_value_sql,
     is_cut_sql,
     place_sql,
     receipt_sql,
-    said_sql,
-    sent_back_sql,
+    returned_headers_sql,
 )
 from kcli.spark.jobs.ends import for_reading, for_writing
 from kcli.spark.jobs.functions import function
@@ -104,14 +104,14 @@ def _letters(spark: SparkSession, redrive: Redrive) -> DataFrame:
         .load()
         .withColumnRenamed("topic", "_dlq")
     )
-    receipts = read.selectExpr(f"{said_sql(REDRIVEN)} AS place").where("place IS NOT NULL")
+    receipts = read.selectExpr(f"{header_value_sql(REDRIVEN)} AS place").where("place IS NOT NULL")
     headers = "map_from_entries(transform(headers, h -> struct(h.key, CAST(h.value AS STRING))))"
-    attempts = f"coalesce(try_cast({said_sql(ATTEMPTS)} AS INT), 0)"
-    letters = read.where(f"{said_sql(REDRIVEN)} IS NULL").selectExpr(
+    attempts = f"coalesce(try_cast({header_value_sql(ATTEMPTS)} AS INT), 0)"
+    letters = read.where(f"{header_value_sql(REDRIVEN)} IS NULL").selectExpr(
         "key",
         "value",
         "headers",
-        f"{said_sql(REASON)} AS reason",
+        f"{header_value_sql(REASON)} AS reason",
         *place_sql(),
         f"{attempts} AS attempts",
         f"{headers} AS header",
@@ -168,7 +168,7 @@ def _send(spark: SparkSession, letters: DataFrame, redrive: Redrive) -> int:
     from pyspark.sql import Observation
     from pyspark.sql import functions as f
 
-    frame = letters.withColumn("headers", f.expr(sent_back_sql("attempts + 1")))
+    frame = letters.withColumn("headers", f.expr(returned_headers_sql("attempts + 1")))
     if redrive.fix is not None:
         frame = function(spark, "--fix", redrive.fix)(frame)
         if lacking := [name for name in NEEDED if name not in frame.columns]:

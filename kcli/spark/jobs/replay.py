@@ -14,7 +14,7 @@ from kcli.rows.listing import Format, formatted, rows
 from kcli.rows.shapes import RowField, RowShape
 from kcli.spark.jobs import shared
 from kcli.spark.jobs.land_reading import FORMATS
-from kcli.spark.jobs.places import END, START, Place, place
+from kcli.spark.jobs.places import END, START, Place, parse_place
 from kcli.spark.jobs.replay_frames import Replay, parts, replayed
 from kcli.spark.options import batch_options
 from kcli.statuses import DONE
@@ -208,8 +208,8 @@ def _replay(options: SimpleNamespace) -> Replay:
         format=options.format or FORMATS[0],
         texts=options.value == "string",
         topics=tuple(name.strip() for name in (options.topics or "").split(",") if name.strip()),
-        start=place(options.start, START, now_ms),
-        end=place(options.end, END, now_ms),
+        start=parse_place(options.start, START, now_ms),
+        end=parse_place(options.end, END, now_ms),
         per_s=None if options.rate is None else per_second(options.rate),
         keep_timestamps=options.keep_timestamps,
         keep_partition=options.keep_partition,

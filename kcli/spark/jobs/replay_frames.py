@@ -17,7 +17,7 @@ from kcli.options import Refused
 from kcli.running import reason
 from kcli.spark.jobs.ends import for_reading, for_writing, of_client
 from kcli.spark.jobs.land_reading import landed
-from kcli.spark.jobs.pace_server import Address, paced, pacing_server
+from kcli.spark.jobs.pace_server import Address, pace_column, pacing_server
 from kcli.spark.jobs.pacing import chunk
 from kcli.spark.jobs.places import EVERYTHING, Place, reading
 from kserver.errors import KafkaError
@@ -216,7 +216,7 @@ def _paced(address: Address) -> Any:
     from pyspark.sql.pandas import functions
 
     arrow_udf: Any = functions.arrow_udf
-    function = paced(address)
+    function = pace_column(address)
     # Spark reads type hints, which are not available at run time here.
     function.__annotations__ = {"chunks": Iterator[pa.Array], "return": Iterator[pa.Array]}
     return arrow_udf(function, "binary")

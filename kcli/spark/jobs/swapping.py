@@ -28,7 +28,7 @@ SETTLED_MS = 600_000
 """By then, a sink that had read a list has written the next one."""
 
 
-class Clash(Exception):
+class UnexpectedState(Exception):
     """The directory is not in the expected state; the text has the reason."""
 
 
@@ -47,7 +47,7 @@ def candidates(store: Store, name: re.Pattern[str]) -> list[StoreEntry]:
     return [file for file in files if f"{store.root}/{file.path}" in listed]
 
 
-def passed_over(store: Store, name: re.Pattern[str]) -> str | None:
+def skip_reason(store: Store, name: re.Pattern[str]) -> str | None:
     """Return why some data files are not candidates, never or not yet; None if all are."""
     files = list(data_files(store))
     others = sum(name.search(file.name) is None for file in files)
@@ -64,7 +64,7 @@ def passed_over(store: Store, name: re.Pattern[str]) -> str | None:
     return f"not compacted: {'; '.join(reasons)}" if reasons else None
 
 
-def pending(store: Store) -> Iterator[Journal]:
+def pending_swaps(store: Store) -> Iterator[Journal]:
     """Return the swaps that were not completed."""
     for found in store.entries(DIRECTORY):
         if found.name.endswith(SUFFIX) and not found.name.startswith("."):
@@ -73,7 +73,7 @@ def pending(store: Store) -> Iterator[Journal]:
 
 def clean(store: Store) -> None:
     """Remove files that belong to no swap: written, but never decided on."""
-    journals = {journal.id for journal in pending(store)}
+    journals = {journal.id for journal in pending_swaps(store)}
     for found in store.entries(DIRECTORY):
         if found.path != LOCK and found.name.removesuffix(SUFFIX) not in journals:
             store.delete(found.path)
@@ -87,7 +87,7 @@ def decide(store: Store, journal: Journal) -> None:
     store.write(f"{DIRECTORY}/{journal.id}{SUFFIX}", journal.text())
 
 
-def carry_out(
+def resume_swap(
     store: Store, journal: Journal, now_ms: int, interval: int = sink_log.INTERVAL
 ) -> bool:
     """Resume a swap; return whether the old files were deleted, or wait for a later run.
@@ -99,7 +99,9 @@ def carry_out(
         if written in staged:
             store.replace(path, written)
         elif not _entries(store, path):
-            raise Clash(f"swap {journal.id} lacks {store.root}/{path}: nothing was removed")
+            raise UnexpectedState(
+                f"swap {journal.id} lacks {store.root}/{path}: nothing was removed"
+            )
     if not _list(store, journal, now_ms, interval):
         return False
     for path in journal.old:
@@ -125,7 +127,7 @@ def _list(store: Store, journal: Journal, now_ms: int, interval: int) -> bool:
     if holders:
         ((name, listed), *more) = holders
         if more or listed != old:
-            raise Clash(
+            raise UnexpectedState(
                 f"{store.root}/{sink_log.DIRECTORY} lists files that swap {journal.id} replaces,"
                 " but not all of them in one list"
             )
@@ -161,7 +163,9 @@ def _parsed(store: Store, name: str) -> list[sink_log.Listed]:
     try:
         return sink_log.parse(store.read(f"{sink_log.DIRECTORY}/{name}"))
     except (ValueError, KeyError) as error:
-        raise Clash(f"{store.root}/{sink_log.DIRECTORY}/{name} cannot be read: {error}") from error
+        raise UnexpectedState(
+            f"{store.root}/{sink_log.DIRECTORY}/{name} cannot be read: {error}"
+        ) from error
 
 
 def _under(store: Store, directory: str) -> Iterator[StoreEntry]:

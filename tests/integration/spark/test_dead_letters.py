@@ -14,7 +14,7 @@ from kcli.spark.fetching import read_ranges
 from kcli.spark.options import batch_options
 from kcli.spark.row_producer import WriteFailed
 from kcli.spark.sink import write
-from kcli.spark.transactional_sink import Handed, WriteTask, commit, write_in_transaction
+from kcli.spark.transactional_sink import TaskMessage, WriteTask, commit, write_in_transaction
 from kcli.spark.write_options import WriteOptions, write_options
 from tests.support.brokers import create_topic, until
 from tests.support.frames import planned
@@ -98,7 +98,7 @@ def test_rows_that_cannot_be_written_are_dead_letters_and_the_others_are_written
     if exactly_once:
         part = write_in_transaction(iter([mixed(topic)]), options, COLUMNS, WriteTask(0, topic, 0))
         assert read(broker, dlq) == read(broker, topic) == []
-        commit([Handed(part)], options)
+        commit([TaskMessage(part)], options)
         until(lambda: len(read(broker, dlq)) == 5)
     else:
         write(iter([mixed(topic)]), options, COLUMNS)

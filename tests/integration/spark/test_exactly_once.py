@@ -20,7 +20,7 @@ from kcli.spark.options import batch_options
 from kcli.spark.row_producer import WriteFailed
 from kcli.spark.sink import write
 from kcli.spark.transactional_sink import (
-    Handed,
+    TaskMessage,
     WriteTask,
     abort,
     commit,
@@ -50,10 +50,10 @@ def rows(task: int, batch: int, count: int = 4) -> list[pa.RecordBatch]:
     return [pa.record_batch({"value": pa.array(values, pa.binary())})]
 
 
-def run(options: WriteOptions, query: str, batch: int, tasks: int = TASKS) -> list[Handed]:
+def run(options: WriteOptions, query: str, batch: int, tasks: int = TASKS) -> list[TaskMessage]:
     """All tasks of a batch, up to what they hand over."""
     return [
-        Handed(
+        TaskMessage(
             write_in_transaction(
                 iter(rows(n, batch)), options, ("value",), WriteTask(n, query, batch)
             )
@@ -114,7 +114,7 @@ def test_a_driver_that_dies_between_transactions_writes_the_rest_when_it_is_back
     expect(broker, topic, expected(0, 1))
 
 
-def kill_after(messages: list[Handed], ended: int, options: WriteOptions) -> None:
+def kill_after(messages: list[TaskMessage], ended: int, options: WriteOptions) -> None:
     """The driver ends so many of these transactions and no more."""
     first, rest = in_order([message.part for message in messages])
     with Blocking(TransactionSuccessor, options.client) as heir:

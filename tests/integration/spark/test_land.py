@@ -185,9 +185,9 @@ def test_no_file_goes_while_a_batch_is_under_way(tmp_path):
         (checkpoint, "offsets/1"),
     ):
         store.write(path, "v1")
-    assert leftovers.removed(lake, checkpoint) == 0
+    assert leftovers.remove_leftovers(lake, checkpoint) == 0
     checkpoint.write("commits/1", "v1")
-    assert leftovers.removed(lake, checkpoint) == 1
+    assert leftovers.remove_leftovers(lake, checkpoint) == 1
     assert [entry.name for entry in lake.entries("")] == ["_spark_metadata"]
 
 

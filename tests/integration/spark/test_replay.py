@@ -11,7 +11,7 @@ import pytest
 
 from kcli.client import Blocking, Producer
 from kcli.options import Refused
-from kcli.spark.jobs.pace_server import paced, pacing_server
+from kcli.spark.jobs.pace_server import pace_column, pacing_server
 from kcli.spark.jobs.places import Place
 from kcli.spark.jobs.redrive_frames import Redrive, RedriveOutcome, redriven
 from kcli.spark.jobs.replay_frames import Replay, ReplayedPartition, parts, replayed
@@ -118,14 +118,14 @@ def test_tasks_that_ask_one_pace_are_no_faster_together():
     with pacing_server(per_s, "127.0.0.1") as address, ThreadPoolExecutor(tasks) as pool:
 
         def send(_task: int) -> list[pa.Array]:
-            return list(paced(address)(iter(chunks)))
+            return list(pace_column(address)(iter(chunks)))
 
         started = time.monotonic()
         found = list(pool.map(send, range(tasks)))
         took_s = time.monotonic() - started
         stranger = address._replace(secret="guessed")
         with pytest.raises(ValueError, match="could not convert"):
-            next(paced(stranger)(iter(chunks)))
+            next(pace_column(stranger)(iter(chunks)))
     assert found == [chunks] * tasks
     assert took_s >= (tasks * 20 - 5) / per_s
 

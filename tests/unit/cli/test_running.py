@@ -15,7 +15,7 @@ import pytest
 
 from kcli.client.errors import ClusterUnreachable, NoOffset, TimedOut
 from kcli.options import Declined, Refused
-from kcli.running import confirm, granted, raise_first, reason, run, status_of
+from kcli.running import confirm, raise_first, reason, run, status_of, unwrap
 from kserver.errors import ConfigError, ErrorCode, KafkaError
 
 
@@ -98,7 +98,7 @@ def test_the_first_refusal_is_raised():
     with pytest.raises(KafkaError, match="first"):
         raise_first({"a": None, "b": first, "c": KafkaError(ErrorCode.invalid_config)})
     raise_first({"a": None, "b": 1})
-    assert granted(5) == 5
+    assert unwrap(5) == 5
 
 
 UNSURE = SimpleNamespace(yes=False)

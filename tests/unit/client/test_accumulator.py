@@ -185,9 +185,9 @@ def test_an_open_batch_is_taken_only_when_it_is_due():
     bench = Bench()
     bench.offer()
     queue = bench.queue()
-    assert queue.sendable(0) is None
+    assert queue.next_batch(0) is None
     assert bench.accumulator.due_all() == [queue]
-    assert queue.sendable(0) is bench.opened[0]
+    assert queue.next_batch(0) is bench.opened[0]
 
 
 def test_the_halves_of_a_batch_have_its_records_its_place_and_its_sequences():

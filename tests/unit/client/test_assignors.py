@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kcli.client.assignors import (
     CooperativeSticky,
-    Own,
+    FunctionAssignor,
     Range,
     RoundRobin,
     Sticky,
@@ -251,7 +251,7 @@ def test_cooperative_stickys_generation_is_found_in_old_subscriptions_user_data(
         ("org.apache.kafka.clients.consumer.RoundRobinAssignor", RoundRobin),
         ("StickyAssignor", Sticky),
         ("cooperative-sticky", CooperativeSticky),
-        ("tests.unit.client.test_assignors.to_the_first", Own),
+        ("tests.unit.client.test_assignors.to_the_first", FunctionAssignor),
     ],
 )
 def test_a_strategy_has_kafkas_names_or_that_of_python_code(name, strategy):

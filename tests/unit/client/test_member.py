@@ -38,11 +38,11 @@ def test_a_member_joins_and_is_told_of_the_next_rebalance():
         member.answered(ApiKey.JOIN_GROUP, ErrorCode.member_id_required, Generation())
         is MemberAction.NEW_ID
     )
-    member.given_id("m")
+    member.set_member_id("m")
     assert member.identity == Generation(-1, "m")
     assert member.answered(ApiKey.JOIN_GROUP, OK, member.identity) is MemberAction.DONE
     member.joined(1, "m")
-    assert member.beats
+    assert member.sends_heartbeats
     assert member.answered(ApiKey.SYNC_GROUP, OK, FIRST) is MemberAction.DONE
     member.synced()
     assert (member.state, member.rejoin) == (ClassicMemberState.STABLE, None)

@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from kcli.client.assignors import Own
+from kcli.client.assignors import FunctionAssignor
 from kcli.client.errors import ClientError, CommitFailed, RebalanceInProgress
 from kcli.client.group_metadata import GroupMetadata
 from kcli.client.group_protocol import (
@@ -497,7 +497,7 @@ def test_an_own_strategy_shares_out():
         assert consumer.assignment == (T1,)
         assert coordinator.asked(ApiKey.JOIN_GROUP)[0].protocols[0].name == "to_nobody_but_one"
 
-    run(scenario, assignors=[Own(to_nobody_but_one)])
+    run(scenario, assignors=[FunctionAssignor(to_nobody_but_one)])
 
 
 # Listeners

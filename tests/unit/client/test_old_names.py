@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kcli.client.config import AdminConfig, ConsumerConfig, ProducerConfig
-from kcli.client.old_names import CONSUMER_NAMES, PRODUCER_NAMES, CurrentName, Gone
+from kcli.client.old_names import CONSUMER_NAMES, PRODUCER_NAMES, CurrentName, RemovedName
 from kserver.config.setting import settings_of
 
 TABLES = {ProducerConfig: PRODUCER_NAMES, ConsumerConfig: CONSUMER_NAMES}
@@ -69,7 +69,8 @@ def test_a_consumers_old_name_acts_and_the_warning_says_todays(old, value, attri
 
 @pytest.mark.parametrize("config", TABLES)
 def test_what_has_no_name_today_does_nothing_and_says_what_does(config):
-    gone = {old: meaning for old, meaning in TABLES[config].items() if isinstance(meaning, Gone)}
+    table = TABLES[config]
+    gone = {old: meaning for old, meaning in table.items() if isinstance(meaning, RemovedName)}
     assert gone
     for old, meaning in gone.items():
         read = config.of({old: "7"})

@@ -18,8 +18,8 @@ from kcli.client.transactions import (
     TransactionAction,
     TransactionManagerState,
     Transactions,
-    decisive,
     meaning,
+    most_severe,
 )
 from kserver.errors import ErrorCode, KafkaError
 from kserver.wire.api_key import ApiKey
@@ -135,12 +135,14 @@ def test_what_codes_mean(api, code, means):
 
 def test_of_many_codes_the_gravest_counts_and_what_was_not_attempted_least():
     codes = [ErrorCode.none, ErrorCode.coordinator_load_in_progress, ErrorCode.not_coordinator]
-    assert decisive(ApiKey.TXN_OFFSET_COMMIT, codes) is ErrorCode.not_coordinator
+    assert most_severe(ApiKey.TXN_OFFSET_COMMIT, codes) is ErrorCode.not_coordinator
     codes += [ErrorCode.producer_fenced, ErrorCode.illegal_generation]
-    assert decisive(ApiKey.TXN_OFFSET_COMMIT, codes) is ErrorCode.producer_fenced
+    assert most_severe(ApiKey.TXN_OFFSET_COMMIT, codes) is ErrorCode.producer_fenced
     refused = [ErrorCode.operation_not_attempted, ErrorCode.topic_authorization_failed]
-    assert decisive(ApiKey.ADD_PARTITIONS_TO_TXN, refused) is ErrorCode.topic_authorization_failed
-    assert decisive(ApiKey.TXN_OFFSET_COMMIT, []) is ErrorCode.none
+    assert (
+        most_severe(ApiKey.ADD_PARTITIONS_TO_TXN, refused) is ErrorCode.topic_authorization_failed
+    )
+    assert most_severe(ApiKey.TXN_OFFSET_COMMIT, []) is ErrorCode.none
 
 
 def test_a_producer_that_was_replaced_is_told_so():

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcli.spark.options import (
+    AllPartitions,
     Assign,
     ByOffset,
     ByTime,
-    Everywhere,
     Subscribe,
     SubscribePattern,
     batch_options,
@@ -37,8 +37,8 @@ def refused(options: dict[str, str], take=batch_options) -> str:
 
 def test_the_defaults_are_those_of_spark():
     batch, stream = batch_options(BASE), stream_options(BASE)
-    assert (batch.start, batch.end) == (Everywhere(EARLIEST), Everywhere(LATEST))
-    assert stream.start == Everywhere(LATEST)
+    assert (batch.start, batch.end) == (AllPartitions(EARLIEST), AllPartitions(LATEST))
+    assert stream.start == AllPartitions(LATEST)
     for read in (batch, stream):
         assert read.fail_on_data_loss
         assert not read.include_headers
@@ -125,7 +125,7 @@ def test_the_brokers_are_required():
 
 def test_a_time_for_all_goes_before_times_and_these_before_offsets():
     given_ = BASE | {"startingOffsets": "latest"}
-    assert stream_options(given_).start == Everywhere(LATEST)
+    assert stream_options(given_).start == AllPartitions(LATEST)
     given_ |= {"startingOffsetsByTimestamp": '{"t":{"0":5}}'}
     assert stream_options(given_).start == ByTime("startingOffsetsByTimestamp", {T0: 5}, False)
     given_ |= {"startingTimestamp": "7", "startingOffsetsByTimestampStrategy": "latest"}

@@ -11,8 +11,8 @@ from kcli.spark.planning import (
     TASK_OFFSETS,
     DataLost,
     KafkaOffsetRange,
-    bounded,
     changed,
+    clamp,
     grouped,
     limited,
     split,
@@ -113,10 +113,10 @@ def test_an_offset_that_the_log_does_not_hold_is_data_lost():
     low, high = {TOPIC[0]: 10}, {TOPIC[0]: 20}
     for offset, inside in ((9, 10), (21, 20)):
         with pytest.raises(DataLost, match=rf"x names offset {offset} of t-0.* failOnDataLoss"):
-            bounded({TOPIC[0]: offset}, low, high, "x", fail_on_data_loss=True)
-        found = bounded({TOPIC[0]: offset}, low, high, "x", fail_on_data_loss=False)
+            clamp({TOPIC[0]: offset}, low, high, "x", fail_on_data_loss=True)
+        found = clamp({TOPIC[0]: offset}, low, high, "x", fail_on_data_loss=False)
         assert found == {TOPIC[0]: inside}
-    assert bounded({TOPIC[0]: 20}, low, high, "x", fail_on_data_loss=True) == {TOPIC[0]: 20}
+    assert clamp({TOPIC[0]: 20}, low, high, "x", fail_on_data_loss=True) == {TOPIC[0]: 20}
 
 
 def test_what_is_gone_went_back_or_came_late_is_told():

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcli.groups.group_text import GroupPosition
-from kcli.groups.lag import WINDOW, Look, Trend, begun, heading, lag_of, line, oldest, total
+from kcli.groups.lag import WINDOW, Look, Trend, heading, lag_of, line, oldest, total, with_start
 from kserver.model import TopicPartition
 
 T0 = TopicPartition("t", 0)
@@ -28,14 +28,14 @@ def look(**told):
 
 def test_where_nothing_was_committed_all_there_is_is_left():
     fresh = GroupPosition(T0, None, None, 10, None)
-    assert lag_of(begun(fresh, {T0: 4})) == 6
-    assert lag_of(begun(fresh, {})) is None
-    assert lag_of(begun(fresh._replace(committed=7), {T0: 4})) == 3
-    assert lag_of(begun(fresh._replace(end=None), {T0: 4})) is None
+    assert lag_of(with_start(fresh, {T0: 4})) == 6
+    assert lag_of(with_start(fresh, {})) is None
+    assert lag_of(with_start(fresh._replace(committed=7), {T0: 4})) == 3
+    assert lag_of(with_start(fresh._replace(end=None), {T0: 4})) is None
     # Retention has deleted some of what was not read, or all of it.
-    assert lag_of(begun(fresh._replace(committed=2), {T0: 4})) == 6
-    assert lag_of(begun(fresh._replace(committed=2), {T0: 10})) == 0
-    assert lag_of(begun(fresh._replace(committed=2), {})) == 8
+    assert lag_of(with_start(fresh._replace(committed=2), {T0: 4})) == 6
+    assert lag_of(with_start(fresh._replace(committed=2), {T0: 10})) == 0
+    assert lag_of(with_start(fresh._replace(committed=2), {})) == 8
     # More was committed than there is.
     assert lag_of(fresh._replace(committed=99)) == 0
 

@@ -109,7 +109,7 @@ def test_a_cancel_that_is_refused_for_some_partitions_names_them_and_keeps_the_t
         finally:
             assert not broker.asked(ApiKey.INCREMENTAL_ALTER_CONFIGS)
 
-    with pytest.raises(actions.Plainly) as caught:
+    with pytest.raises(actions.PlainError) as caught:
         run(scenario)
     assert actions.error_text(caught.value) == (
         "Error cancelling partition reassignment for:\n"
@@ -130,7 +130,7 @@ def test_a_replica_that_is_not_there_yet_is_asked_for_again(capsys):
 
 
 def test_one_that_does_not_come_in_time_is_told():
-    with pytest.raises(actions.Plainly) as caught:
+    with pytest.raises(actions.PlainError) as caught:
         execute([AWAY])
     assert str(caught.value) == (
         "Timed out before log directory move could be started for: foo-0-0"
@@ -147,7 +147,7 @@ def test_a_directory_that_is_refused_is_told_with_the_reason():
 
 
 def test_partitions_that_are_refused_are_told_by_themselves():
-    with pytest.raises(actions.Plainly) as caught:
+    with pytest.raises(actions.PlainError) as caught:
         execute([HERE], refused=ErrorCode.reassignment_in_progress)
     assert actions.error_text(caught.value) == (
         "Error reassigning partition(s):\nfoo-0: A partition reassignment is in progress."

@@ -7,8 +7,8 @@ import json
 import pytest
 from click import UsageError
 
-from kcli.spark.jobs.places import EVERYTHING, Place, place, reading
-from kcli.spark.options import Everywhere, batch_options
+from kcli.spark.jobs.places import EVERYTHING, Place, parse_place, reading
+from kcli.spark.options import AllPartitions, batch_options
 from kserver.model import TopicPartition
 
 NOW_MS = 1_700_000_000_000
@@ -30,28 +30,28 @@ HOUR_MS = 3_600_000
     ],
 )
 def test_a_time_is_absolute_or_so_long_ago(text, time_ms):
-    assert place(text, "--start", NOW_MS) == Place(time_ms=time_ms)
+    assert parse_place(text, "--start", NOW_MS) == Place(time_ms=time_ms)
 
 
 def test_all_there_is_is_said_by_its_end_or_not_at_all():
     for text, option in ((None, "--start"), ("earliest", "--start"), ("latest", "--end")):
-        assert place(text, option, NOW_MS) == EVERYTHING
+        assert parse_place(text, option, NOW_MS) == EVERYTHING
     for text, option in (("latest", "--start"), ("earliest", "--end")):
         with pytest.raises(UsageError, match=f"option {option} must be .*, not '{text}'"):
-            place(text, option, NOW_MS)
+            parse_place(text, option, NOW_MS)
 
 
 def test_offsets_are_those_of_the_data_source():
-    found = place('{"t":{"0":5,"1":-2}}', "--start", NOW_MS)
+    found = parse_place('{"t":{"0":5,"1":-2}}', "--start", NOW_MS)
     assert found.offsets == {TopicPartition("t", 0): 5, TopicPartition("t", 1): -2}
     with pytest.raises(UsageError, match="option --end has no partition 'x'"):
-        place('{"t":{"x":5}}', "--end", NOW_MS)
+        parse_place('{"t":{"x":5}}', "--end", NOW_MS)
 
 
 @pytest.mark.parametrize("text", ["2h", "-2w", "yesterday", "12", "2023-13-01", "-h"])
 def test_what_is_no_place_is_refused_with_examples(text):
     with pytest.raises(UsageError, match=r"option --start must be -2h, 2026-01-31T06:00Z, .*, not"):
-        place(text, "--start", NOW_MS)
+        parse_place(text, "--start", NOW_MS)
 
 
 def test_the_data_source_takes_what_is_made_of_them():
@@ -64,5 +64,5 @@ def test_the_data_source_takes_what_is_made_of_them():
     assert read.start.times == 0
     assert read.end.offsets == {TopicPartition("t", 0): 9}
     everything = batch_options(source | reading(EVERYTHING, EVERYTHING))
-    assert everything.start == Everywhere(-2)
-    assert everything.end == Everywhere(-1)
+    assert everything.start == AllPartitions(-2)
+    assert everything.end == AllPartitions(-1)

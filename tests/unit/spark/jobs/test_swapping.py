@@ -87,11 +87,11 @@ def seen(path: Path) -> list[int]:
 
 def swap(store: LocalStore, journal: Journal) -> None:
     swapping.decide(store, journal)
-    swapping.carry_out(store, journal, 0)
+    swapping.resume_swap(store, journal, 0)
 
 
 def recover(store: LocalStore, now_ms: int = 0) -> list[bool]:
-    done = [swapping.carry_out(store, one, now_ms) for one in list(swapping.pending(store))]
+    done = [swapping.resume_swap(store, one, now_ms) for one in list(swapping.pending_swaps(store))]
     swapping.clean(store)
     return done
 
@@ -142,7 +142,7 @@ def test_beside_a_sink_that_may_be_making_a_list_the_old_files_stay(tmp_path):
     journal = lake(tmp_path, 18)
     store = LocalStore(str(tmp_path))
     swapping.decide(store, journal)
-    assert not swapping.carry_out(store, journal, LONG_AFTER_MS)
+    assert not swapping.resume_swap(store, journal, LONG_AFTER_MS)
     assert listed(tmp_path) == list(range(10))
     assert all((tmp_path / name).exists() for name in OLD)
     # It had read the old list, and makes the next one of it.
@@ -165,7 +165,7 @@ def test_what_lies_in_two_lists_is_not_swapped(tmp_path):
     journal = lake(tmp_path, 11)
     put_list(tmp_path, "9.compact", [OLD[0], KEPT])
     put_list(tmp_path, "10", [*OLD[1:], LATER])
-    with pytest.raises(swapping.Clash, match="not all of them in one list"):
+    with pytest.raises(swapping.UnexpectedState, match="not all of them in one list"):
         swap(LocalStore(str(tmp_path)), journal)
     assert listed(tmp_path) == list(range(10))
 
@@ -173,7 +173,7 @@ def test_what_lies_in_two_lists_is_not_swapped(tmp_path):
 def test_nothing_goes_where_the_new_files_are_not(tmp_path):
     journal = lake(tmp_path, None)
     (tmp_path / journal.new[0][0]).unlink()
-    with pytest.raises(swapping.Clash, match="nothing was removed"):
+    with pytest.raises(swapping.UnexpectedState, match="nothing was removed"):
         swap(LocalStore(str(tmp_path)), journal)
     assert seen(tmp_path) == list(range(10))
 
@@ -183,7 +183,7 @@ def test_only_what_the_newest_list_holds_may_go(tmp_path):
     lake(tmp_path, 11)
     (tmp_path / "d=1/part-9").write_text("of a run that was killed\n")
     assert sorted(one.path for one in swapping.candidates(store, ANY)) == [*OLD, KEPT]
-    assert "2 files are not in the newest full list" in swapping.passed_over(store, ANY)
+    assert "2 files are not in the newest full list" in swapping.skip_reason(store, ANY)
     (tmp_path / sink_log.DIRECTORY / "9.compact").unlink()
     assert swapping.candidates(store, ANY) == []
 
@@ -201,7 +201,7 @@ def test_what_is_not_named_as_data_is_stays_as_it_is(tmp_path, format):
         path.write_text("v1\n")
     found = swapping.candidates(LocalStore(str(tmp_path)), compact.FILES[format])
     assert sorted(one.name for one in found) == names[format]
-    told = swapping.passed_over(LocalStore(str(tmp_path)), compact.FILES[format])
+    told = swapping.skip_reason(LocalStore(str(tmp_path)), compact.FILES[format])
     assert f"the names of {11 - len(found)} files do not match this format" in told
 
 
@@ -232,11 +232,16 @@ def test_what_is_another_tables_is_neither_made_fewer_nor_left_over(tmp_path):
         rules = tmp_path / "late" / list_of_files
         rules.mkdir()
         assert seen(tmp_path) == list(range(10))
-        assert leftovers.removed(LocalStore(str(tmp_path)), LocalStore(str(tmp_path / "at"))) == 0
+        assert (
+            leftovers.remove_leftovers(LocalStore(str(tmp_path)), LocalStore(str(tmp_path / "at")))
+            == 0
+        )
         assert late.exists()
         rules.rmdir()
     assert seen(tmp_path) == [*range(10), 99]
-    assert leftovers.removed(LocalStore(str(tmp_path)), LocalStore(str(tmp_path / "at"))) == 1
+    assert (
+        leftovers.remove_leftovers(LocalStore(str(tmp_path)), LocalStore(str(tmp_path / "at"))) == 1
+    )
 
 
 def test_beside_a_first_batch_that_is_not_listed_yet_nothing_is_made_fewer(tmp_path):
