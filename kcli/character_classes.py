@@ -93,13 +93,13 @@ def category(name: str) -> Ranges:
     L.
     """
     names = _GROUPS.get(name, (name,))
-    found: list[tuple[int, int]] = []
+    ranges: list[tuple[int, int]] = []
     first = None
     for point in range(HIGHEST + 2):
         belongs = point <= HIGHEST and unicodedata.category(chr(point)).startswith(names)
         if belongs and first is None:
             first = point
         elif not belongs and first is not None:
-            found.append((first, point - 1))
+            ranges.append((first, point - 1))
             first = None
-    return tuple(found)
+    return tuple(ranges)

@@ -245,9 +245,9 @@ class Overview(click.Group):
 def command_named(name: str) -> Command:
     """Return a command of `k`, by the name of its module in `kcli.commands`."""
     attribute = name.replace("-", "_")
-    found = getattr(importlib.import_module(f"kcli.commands.{attribute}"), attribute)
-    assert isinstance(found, Command)
-    return found
+    command = getattr(importlib.import_module(f"kcli.commands.{attribute}"), attribute)
+    assert isinstance(command, Command)
+    return command
 
 
 def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:

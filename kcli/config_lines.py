@@ -133,16 +133,16 @@ def credential(user: str, mechanism: str, text: str) -> NewCredential:
         ScramMechanism,
     )
 
-    found = _CREDENTIAL.fullmatch(text)
-    if found is None or found[1] in ("", "-"):
+    match = _CREDENTIAL.fullmatch(text)
+    if match is None or match[1] in ("", "-"):
         raise Refused(f"Invalid credential property {mechanism}=[hidden]")
-    iterations = DEFAULT_ITERATIONS if found[1] in (None, "-1") else int(found[1])
+    iterations = DEFAULT_ITERATIONS if match[1] in (None, "-1") else int(match[1])
     if iterations < MIN_ITERATIONS:
         raise Refused(
             f"Iterations {iterations} is less than the minimum {MIN_ITERATIONS} required for "
             f"{mechanism}"
         )
-    return NewCredential(user, ScramMechanism[attribute(mechanism)], found[2], iterations)
+    return NewCredential(user, ScramMechanism[attribute(mechanism)], match[2], iterations)
 
 
 def attribute(mechanism: str) -> str:

@@ -62,15 +62,15 @@ def translate(pattern: str, *, over_bytes: bool = False) -> str:
 
 def compiled(pattern: str) -> re.Pattern[str]:
     """Translate and compile a pattern. Raises PatternError."""
-    found: re.Pattern[str] = _compiled(pattern, translate(pattern))
-    return found
+    result: re.Pattern[str] = _compiled(pattern, translate(pattern))
+    return result
 
 
 def compiled_for_bytes(pattern: str) -> re.Pattern[bytes]:
     """Translate and compile a pattern over bytes. Raises PatternError."""
     text = translate(pattern, over_bytes=True)
-    found: re.Pattern[bytes] = _compiled(pattern, text.encode("latin-1"))
-    return found
+    result: re.Pattern[bytes] = _compiled(pattern, text.encode("latin-1"))
+    return result
 
 
 def split(pattern: re.Pattern[AnyStr], text: AnyStr) -> list[AnyStr]:
@@ -182,16 +182,16 @@ class _Translation:
         return "".join(letters)
 
     def _alternatives(self) -> str:
-        found = []
+        alternatives = []
         while self._peek() != ")":
             if self._peek() == "|":
                 self._at += 1
-                found.append("|")
+                alternatives.append("|")
             elif self._at < len(self._tokens):
-                found.append(self._repeated())
+                alternatives.append(self._repeated())
             else:
                 break
-        return "".join(found)
+        return "".join(alternatives)
 
     def _repeated(self) -> str:
         start = self._at
@@ -330,12 +330,12 @@ class _Translation:
             return self._named_reference()
         if letter and letter in "123456789":
             return self._reference()
-        found = self._class_escape()
-        if isinstance(found, int) and (not self._over_bytes or found > _HIGHEST_BYTE):
-            return self._character(found)
-        if isinstance(found, int):
-            return self._class_text(self._with_case(((found, found),)))
-        return self._class_text(found)
+        escape = self._class_escape()
+        if isinstance(escape, int) and (not self._over_bytes or escape > _HIGHEST_BYTE):
+            return self._character(escape)
+        if isinstance(escape, int):
+            return self._class_text(self._with_case(((escape, escape),)))
+        return self._class_text(escape)
 
     def _named_reference(self) -> str:
         self._at += 1
@@ -403,23 +403,23 @@ class _Translation:
     def _class(self) -> Ranges:
         """Read a class up to its ]; return its ranges. && and [ nest."""
         excluded = self._take("^")
-        found: Ranges | None = None
+        ranges: Ranges | None = None
         part: Ranges | None = None
         while True:
             letter = self._peek()
             if self._at == len(self._tokens):
                 self._invalid("a class [ is not closed by ]")
-            if letter == "]" and (part is not None or found is not None):
+            if letter == "]" and (part is not None or ranges is not None):
                 self._at += 1
                 if part is None:
                     self._invalid("&& has nothing after it")
-                found = part if found is None else intersection(found, part)
-                return complement(found) if excluded else found
+                ranges = part if ranges is None else intersection(ranges, part)
+                return complement(ranges) if excluded else ranges
             if letter == "&" and self._raw(1) == "&":
                 if part is None or self._raw(2) == "&":
                     self._invalid("&& has nothing before or after it")
                 self._at += 2
-                found = part if found is None else intersection(found, part)
+                ranges = part if ranges is None else intersection(ranges, part)
                 part = None
             elif letter == "[":
                 self._at += 1
@@ -444,15 +444,15 @@ class _Translation:
 
     def _class_character(self) -> int | Ranges:
         if self._take("\\"):
-            found = self._class_escape()
+            character = self._class_escape()
             highest = _HIGHEST_BYTE
         else:
-            found = ord(self._tokens[self._at][0])
+            character = ord(self._tokens[self._at][0])
             highest = _HIGHEST_ASCII
             self._at += 1
-        if self._over_bytes and isinstance(found, int) and found > highest:
-            self._unsupported(f"{chr(found)} in a class", _IS_ASCII_ONLY)
-        return found
+        if self._over_bytes and isinstance(character, int) and character > highest:
+            self._unsupported(f"{chr(character)} in a class", _IS_ASCII_ONLY)
+        return character
 
     def _class_escape(self) -> int | Ranges:
         """Read an escape that is allowed in a class: return a code point, or ranges of

@@ -77,6 +77,6 @@ def _fault(text: str, error: json.JSONDecodeError) -> str:
 
 
 def _after_blanks(text: str, at: int) -> int:
-    found = _BLANKS.match(text, at)
-    assert found is not None
-    return found.end()
+    match = _BLANKS.match(text, at)
+    assert match is not None
+    return match.end()

@@ -97,19 +97,19 @@ async def expected_outcomes(
         if selection is None
         else list(dict.fromkeys(partition.topic for partition in selection))
     )
-    found: dict[TopicPartition, PartitionDescription] = {}
+    descriptions: dict[TopicPartition, PartitionDescription] = {}
     for name, topic in (await admin.describe_topics(topics)).items():
         if isinstance(topic, KafkaError) and topic.code is ErrorCode.unknown_topic_or_partition:
             continue
         for p in unwrap(topic).partitions:
-            found[TopicPartition(name, p.partition)] = p
+            descriptions[TopicPartition(name, p.partition)] = p
     steps: dict[TopicPartition, str] = {}
     refusals: dict[TopicPartition, KafkaError] = {}
-    for partition in sorted(found) if selection is None else selection:
-        if partition not in found:
+    for partition in sorted(descriptions) if selection is None else selection:
+        if partition not in descriptions:
             refusals[partition] = KafkaError(ErrorCode.unknown_topic_or_partition)
             continue
-        step = _step(partition, found[partition], election, live)
+        step = _step(partition, descriptions[partition], election, live)
         if isinstance(step, KafkaError):
             refusals[partition] = step
         elif step is not None:

@@ -244,10 +244,10 @@ class ZooKeeperShell:
             for below in self._tree(path):
                 answer(below)
             return
-        found = self._zk.get_children(path, watch=self._watch(arguments), include_data=True)
-        answer(f"[{', '.join(sorted(found[0]))}]")
+        result = self._zk.get_children(path, watch=self._watch(arguments), include_data=True)
+        answer(f"[{', '.join(sorted(result[0]))}]")
         if "s" in arguments.options:
-            _print(found[1])
+            _print(result[1])
 
     def _tree(self, path: str) -> Iterator[str]:
         """Yield a path and all paths below it, each before its children."""
@@ -342,8 +342,8 @@ class ZooKeeperShell:
 
 
 def _unquoted(word: str) -> str:
-    found = _QUOTED.fullmatch(word)
-    return found[2] if found else word
+    match = _QUOTED.fullmatch(word)
+    return match[2] if match else word
 
 
 def _parsed(words: Iterable[str], letters: str) -> Words:
@@ -402,9 +402,9 @@ def _checked(path: str) -> str:
             reason = f"empty node name specified @{at}"
         elif name in (".", ".."):
             reason = f"relative paths not allowed @{at + len(name) - 1}"
-        elif (found := _INVALID.search(name)) is not None:
-            wrong = "null character not allowed" if found[0] == "\0" else "invalid character"
-            reason = f"{wrong} @{at + found.start()}"
+        elif (match := _INVALID.search(name)) is not None:
+            wrong = "null character not allowed" if match[0] == "\0" else "invalid character"
+            reason = f"{wrong} @{at + match.start()}"
         if reason is not None:
             raise Failed(f'Invalid path string "{path}" caused by {reason}')
         at += len(name)

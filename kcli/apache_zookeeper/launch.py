@@ -59,12 +59,12 @@ def accepts(host: str, port: int) -> bool:
 def _java(environment: Mapping[str, str]) -> str:
     home = environment.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else "java"
-    if (found := shutil.which(java)) is None:
+    if (path := shutil.which(java)) is None:
         raise Refused(
             f"Apache ZooKeeper needs Java, and {java} does not exist: install Java (on Debian: "
             "apt-get install default-jre-headless), or set JAVA_HOME"
         )
-    return found
+    return path
 
 
 def _classes(environment: Mapping[str, str]) -> list[str]:

@@ -35,8 +35,8 @@ class ApacheServer:
         """
         if self.port is not None:
             return self.address, self.port
-        if found := _CLIENTS.search(self.members.get(number, "")):
-            return found["host"] or "", int(found["port"])
+        if match := _CLIENTS.search(self.members.get(number, "")):
+            return match["host"] or "", int(match["port"])
         return None
 
 
@@ -48,9 +48,9 @@ def read(text: str, path: str) -> ApacheServer:
         raise ConfigError(f"{path}: {error}") from None
     port = values.get("clientPort", "")
     members = {
-        int(found[1]): value
+        int(match[1]): value
         for key, value in values.items()
-        if (found := _SERVER.fullmatch(key)) is not None
+        if (match := _SERVER.fullmatch(key)) is not None
     }
     return ApacheServer(
         data_dir=values.get("dataDir", ""),

@@ -119,8 +119,8 @@ class Accumulator:
         return [name for name, t in self._topics.items() if t.used_at >= since or name in busy]
 
     def queues(self, topic: str) -> Sequence[PartitionQueue]:
-        found = self._topics.get(topic)
-        return found.queues if found else ()
+        entry = self._topics.get(topic)
+        return entry.queues if entry else ()
 
     def grow(self, topic: str, partitions: int) -> None:
         """Grow the topic to `partitions` queues; a smaller number leaves the queues as they are."""
@@ -254,10 +254,10 @@ class Accumulator:
         return self.stamp_ms
 
     def _queue(self, topic: str, key: bytes | None, partition: int | None) -> PartitionQueue | None:
-        found = self._topics.get(topic)
-        if found is None:
+        entry = self._topics.get(topic)
+        if entry is None:
             return None
-        queues = found.queues
+        queues = entry.queues
         if partition is not None:
             if not 0 <= partition < len(queues):
                 raise KafkaError(
@@ -267,10 +267,10 @@ class Accumulator:
             return queues[partition]
         if key is not None and not self._limits.ignore_keys:
             return queues[partition_for_key(key, len(queues)) if len(queues) > 1 else 0]
-        if found.sticky is None:
-            found.sticky = self._choose(queues)
-            found.sticky_bytes = 0
-        return found.sticky
+        if entry.sticky is None:
+            entry.sticky = self._choose(queues)
+            entry.sticky_bytes = 0
+        return entry.sticky
 
     def _choose(self, queues: list[PartitionQueue]) -> PartitionQueue:
         """Choose a queue at random; if adaptive, the one of two with fewer waiting batches

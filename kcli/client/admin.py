@@ -191,9 +191,9 @@ class Admin:
 
         if not topic_names:
             return {}
-        found = await self._retry("describeTopics", attempt)
+        descriptions = await self._retry("describeTopics", attempt)
         unknown = KafkaError(ErrorCode.unknown_topic_or_partition)
-        return {name: found.get(name, unknown) for name in topic_names}
+        return {name: descriptions.get(name, unknown) for name in topic_names}
 
     async def describe_topics_by_id(
         self, ids: Iterable[UUID]
@@ -212,9 +212,9 @@ class Admin:
 
         if not topic_ids:
             return {}
-        found = await self._retry("describeTopics", attempt)
+        descriptions = await self._retry("describeTopics", attempt)
         unknown = KafkaError(ErrorCode.unknown_topic_id)
-        return {id: found.get(id) or unknown for id in topic_ids}
+        return {id: descriptions.get(id) or unknown for id in topic_ids}
 
     async def create_topics(
         self, topics: Iterable[NewTopic], *, validate_only: bool = False
@@ -429,7 +429,7 @@ class Admin:
         if self.asks_controllers:
             targets = {To.ANY: [resource for of in targets.values() for resource in of]}
         answers = await asyncio.gather(*(of_one(to, of) for to, of in targets.items()))
-        return {resource: found for answer in answers for resource, found in answer.items()}
+        return {resource: result for answer in answers for resource, result in answer.items()}
 
     # Quotas
 

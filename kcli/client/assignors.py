@@ -130,22 +130,22 @@ def assignors_of(names: Iterable[str | Any]) -> list[Assignor]:
 
     Raises ConfigError if a name is unknown, two strategies have the same name, or there is none.
     """
-    found: list[Assignor] = []
+    assignors: list[Assignor] = []
     for strategy in names:
         assignor = (
             instance_of(STRATEGY, strategy, ASSIGNORS) if isinstance(strategy, str) else strategy
         )
-        found.append(assignor if hasattr(assignor, "assign") else FunctionAssignor(assignor))
-    names_of_all = [assignor.name for assignor in found]
+        assignors.append(assignor if hasattr(assignor, "assign") else FunctionAssignor(assignor))
+    names_of_all = [assignor.name for assignor in assignors]
     for name in names_of_all:
         if names_of_all.count(name) > 1:
             raise ConfigError(f"Invalid value for configuration {STRATEGY}: {name} is named twice")
-    if not found:
+    if not assignors:
         raise ConfigError(
             "Choosing class-based partition assignor requires at least one of them in configuration"
             f" {STRATEGY}"
         )
-    return found
+    return assignors
 
 
 def cooperates(assignors: Iterable[Assignor]) -> bool:

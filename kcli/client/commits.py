@@ -180,17 +180,17 @@ class Commits:
         answer = await self._coordinator.call(ApiKey.OFFSET_FETCH, build, at_most=BY_NAME)
         group = answer.groups[0] if hasattr(answer, "groups") else answer
         self._check(getattr(group, "error_code", ErrorCode.none), f"group {identity.group_id}")
-        found: dict[TopicPartition, CommittedOffset | None] = dict.fromkeys(partitions)
+        committed_offsets: dict[TopicPartition, CommittedOffset | None] = dict.fromkeys(partitions)
         for topic in group.topics:
             for p in topic.partitions:
                 partition = TopicPartition(topic.name, p.partition_index)
                 self._check(p.error_code, f"the committed offset of {partition}")
                 if p.committed_offset >= 0:
                     epoch = getattr(p, "committed_leader_epoch", -1)
-                    found[partition] = CommittedOffset(
+                    committed_offsets[partition] = CommittedOffset(
                         p.committed_offset, None if epoch < 0 else epoch, p.metadata or ""
                     )
-        return found
+        return committed_offsets
 
     def _check(self, code: ErrorCode, what: str) -> None:
         if code == ErrorCode.none:

@@ -97,15 +97,15 @@ class CompletedFetch:
         self._aborted = list(aborted)
         heapq.heapify(self._aborted)
         self._aborting: set[ProducerId] = set()
-        found = list(batches(data))
-        if data and not found:
+        all_batches = list(batches(data))
+        if data and not all_batches:
             raise ProtocolError(f"the fetch response for {partition} contains no complete batch")
-        self.end = found[-1].next_offset if found else offset
-        if found and self.end <= offset:
+        self.end = all_batches[-1].next_offset if all_batches else offset
+        if all_batches and self.end <= offset:
             raise ProtocolError(
                 f"the fetch of {partition} from offset {offset} ended at {self.end}"
             )
-        self._batches: Iterator[RecordBatch] = iter(found)
+        self._batches: Iterator[RecordBatch] = iter(all_batches)
         self._reading: RecordBatch | None = None
         self._reader: RecordReader | None = None
         """Reads the remaining records of `_reading`; None if they are skipped."""

@@ -146,8 +146,8 @@ async def list_resources(peer: Peer, types: Sequence[ResourceType]) -> list[Conf
     if answer.error_code != ErrorCode.none:
         raise KafkaError(answer.error_code)
     if version < ALL_RESOURCES:
-        found = answer.config_resources
-        return [(ResourceType.CLIENT_METRICS, resource.resource_name) for resource in found]
+        resources = answer.config_resources
+        return [(ResourceType.CLIENT_METRICS, resource.resource_name) for resource in resources]
     resource_types = list(ResourceType)
     return [
         (ResourceType(resource.resource_type), resource.resource_name)

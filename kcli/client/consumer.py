@@ -410,8 +410,8 @@ class Consumer:
         while True:
             fetcher.arrived.clear()
             if group is None or await group.poll():
-                if found := self._collect(fetcher, most):
-                    return found
+                if batches := self._collect(fetcher, most):
+                    return batches
                 self._raise_error()
             try:
                 async with asyncio.timeout_at(deadline):
@@ -421,7 +421,7 @@ class Consumer:
 
     def _collect(self, fetcher: Fetcher, most: int) -> list[FetchedBatch]:
         """Drain one completed fetch after another, each to its end before the next partition's."""
-        found: list[FetchedBatch] = []
+        batches: list[FetchedBatch] = []
         while most > 0:
             state = self._reading
             if state is None or state.paused or not state.completed_fetches:
@@ -442,9 +442,9 @@ class Consumer:
                 fetcher.wake()
                 continue
             state.epoch = batch.leader_epoch
-            found.append(batch)
+            batches.append(batch)
             most -= len(batch.rows)
-        return found
+        return batches
 
     def _next_with_completed_fetches(self) -> Assigned | None:
         """Return the next partition with fetched data, in turn after the present one."""
@@ -479,34 +479,36 @@ class Consumer:
         self, times_ms: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, ListedOffset | None]:
         """Return the first record not older than each time, or None."""
-        found = await self._list_offsets(arguments.times(times_ms))
-        return {p: o if o.offset >= 0 else None for p, o in found.items()}
+        listed_offsets = await self._list_offsets(arguments.times(times_ms))
+        return {p: o if o.offset >= 0 else None for p, o in listed_offsets.items()}
 
     async def beginning_offsets(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, Offset]:
         specs = dict.fromkeys(arguments.partitions(partitions), EARLIEST)
-        found = await self._list_offsets(specs)
-        return {p: o.offset for p, o in found.items()}
+        listed_offsets = await self._list_offsets(specs)
+        return {p: o.offset for p, o in listed_offsets.items()}
 
     async def end_offsets(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, Offset]:
         """Return the end offsets; with read_committed the last stable offsets."""
-        found = await self._list_offsets(dict.fromkeys(arguments.partitions(partitions), LATEST))
-        return {p: o.offset for p, o in found.items()}
+        listed_offsets = await self._list_offsets(
+            dict.fromkeys(arguments.partitions(partitions), LATEST)
+        )
+        return {p: o.offset for p, o in listed_offsets.items()}
 
     async def _list_offsets(
         self, specs: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, ListedOffset]:
-        found = await offsets.list_offsets(
+        results = await offsets.list_offsets(
             self.cluster,
             specs,
             self._deadline(),
             isolation=offsets.ISOLATIONS[self._config.isolation_level],
         )
         listed: dict[TopicPartition, ListedOffset] = {}
-        for partition, offset in found.items():
+        for partition, offset in results.items():
             if isinstance(offset, KafkaError):
                 raise KafkaError(offset.code, f"{partition}: {offset.message}")
             listed[partition] = offset
@@ -589,8 +591,8 @@ def _reset_of(text: str) -> int | None:
             return EARLIEST
         case "none":
             return None
-    found = _DURATION.fullmatch(text.removeprefix("by_duration:"))
-    if found is None or not any(found.groups()):
+    duration = _DURATION.fullmatch(text.removeprefix("by_duration:"))
+    if duration is None or not any(duration.groups()):
         raise ConfigError(f"Invalid value {text} for configuration auto.offset.reset")
-    units = {unit: float(number) for unit, number in found.groupdict().items() if number}
+    units = {unit: float(number) for unit, number in duration.groupdict().items() if number}
     return round(sum(_MS[unit] * number for unit, number in units.items()))

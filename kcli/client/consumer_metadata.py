@@ -86,12 +86,12 @@ class ConsumerMetadata:
         if topics is not self._matched_topics:
             self._matched_topics = topics
             hide_internal = self._config.exclude_internal_topics
-            found = (
+            matches = (
                 name
                 for name, topic in topics.items()
                 if self._pattern.fullmatch(name) and not (hide_internal and topic.is_internal)
             )
-            self._matches = tuple(sorted(found))
+            self._matches = tuple(sorted(matches))
         return self._matches
 
     def counts(self, names: Iterable[str]) -> dict[str, int]:

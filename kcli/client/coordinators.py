@@ -40,10 +40,14 @@ async def find(
     new = versions.request(ApiKey.FIND_COORDINATOR, version)
     if version >= MANY_COORDINATORS:
         answer = await peer.call(new(key_type=kind, coordinator_keys=list(keys)))
-        found = {coordinator.key: _coordinator(coordinator) for coordinator in answer.coordinators}
+        coordinator_by_key = {
+            coordinator.key: _coordinator(coordinator) for coordinator in answer.coordinators
+        }
     else:
-        found = {k: _coordinator(await peer.call(new(key=k, key_type=kind))) for k in keys}
-    return {key: found.get(key) or left_out() for key in keys}
+        coordinator_by_key = {
+            k: _coordinator(await peer.call(new(key=k, key_type=kind))) for k in keys
+        }
+    return {key: coordinator_by_key.get(key) or left_out() for key in keys}
 
 
 async def of_coordinators(
@@ -60,12 +64,12 @@ async def of_coordinators(
     last error is then the result of its keys.
     """
     nodes: dict[str, Node] = {}
-    found: dict[str, T | KafkaError] = {}
+    results: dict[str, T | KafkaError] = {}
     refused: dict[str, KafkaError] = {}
 
     async def attempt() -> None:
         refused.clear()
-        pending = [key for key in keys if key not in found]
+        pending = [key for key in keys if key not in results]
         located = await find(cluster, [key for key in pending if key not in nodes], kind)
         for key, where in located.items():
             if isinstance(where, KafkaError):
@@ -99,7 +103,7 @@ async def of_coordinators(
 
     def settle(key: str, result: T | KafkaError) -> None:
         if not isinstance(result, KafkaError) or not result.code.retriable:
-            found[key] = result
+            results[key] = result
             return
         refused[key] = result
         if result.code in _MOVED:
@@ -109,11 +113,11 @@ async def of_coordinators(
         try:
             await cluster.retry(call, deadline, attempt)
         except KafkaError as error:
-            return {key: found.get(key, refused.get(key, error)) for key in keys}
-    return {key: found[key] for key in keys}
+            return {key: results.get(key, refused.get(key, error)) for key in keys}
+    return {key: results[key] for key in keys}
 
 
-def _coordinator(found: Any) -> Node | KafkaError:
-    if found.error_code != ErrorCode.none:
-        return KafkaError(found.error_code, getattr(found, "error_message", None) or "")
-    return node_of(found.node_id, found.host, found.port, None)
+def _coordinator(response: Any) -> Node | KafkaError:
+    if response.error_code != ErrorCode.none:
+        return KafkaError(response.error_code, getattr(response, "error_message", None) or "")
+    return node_of(response.node_id, response.host, response.port, None)

@@ -86,12 +86,14 @@ class GroupCoordinator:
         return self.node
 
     async def _find(self) -> Node:
-        found = (await find(self.cluster, [self.group_id], CoordinatorType.GROUP))[self.group_id]
-        if isinstance(found, KafkaError):
-            raise found
-        self.cluster.nodes.setdefault(found.id, found)
-        _logger.info("group %s is coordinated by %s", self.group_id, found)
-        return found
+        coordinator = (await find(self.cluster, [self.group_id], CoordinatorType.GROUP))[
+            self.group_id
+        ]
+        if isinstance(coordinator, KafkaError):
+            raise coordinator
+        self.cluster.nodes.setdefault(coordinator.id, coordinator)
+        _logger.info("group %s is coordinated by %s", self.group_id, coordinator)
+        return coordinator
 
     def lost(self, reason: str) -> None:
         """Forget the coordinator: it has moved or cannot be reached."""

@@ -118,23 +118,23 @@ class Groups:
         async def ask(
             peer: Peer, coordinator: Node, names: list[str]
         ) -> dict[str, GroupDescription | KafkaError]:
-            found: dict[str, GroupDescription | KafkaError] = {}
+            descriptions: dict[str, GroupDescription | KafkaError] = {}
             if ApiKey.CONSUMER_GROUP_DESCRIBE in peer.versions:
                 new = versions.request(
                     ApiKey.CONSUMER_GROUP_DESCRIBE, peer.version(ApiKey.CONSUMER_GROUP_DESCRIBE)
                 )
                 answer = await peer.call(new(group_ids=tuple(names)))
-                found = {
+                descriptions = {
                     group.group_id: refusal_of(group) or _description_of(group, coordinator)
                     for group in answer.groups
                     if group.error_code not in _NOT_BY_KIP_848
                 }
-            if classic := tuple(name for name in names if name not in found):
+            if classic := tuple(name for name in names if name not in descriptions):
                 new = versions.request(ApiKey.DESCRIBE_GROUPS, peer.version(ApiKey.DESCRIBE_GROUPS))
                 answer = await peer.call(new(groups=classic))
                 for group in answer.groups:
-                    found[group.group_id] = refusal_of(group) or _classic(group, coordinator)
-            return found
+                    descriptions[group.group_id] = refusal_of(group) or _classic(group, coordinator)
+            return descriptions
 
         return await self._ask_coordinators("describeConsumerGroups", groups, ask)
 
@@ -456,28 +456,28 @@ def _committed(
     """
     if getattr(group, "error_code", ErrorCode.none) != ErrorCode.none:
         return KafkaError(group.error_code)
-    found: dict[TopicPartition, CommittedOffset | KafkaError] = {}
+    offsets: dict[TopicPartition, CommittedOffset | KafkaError] = {}
     for topic in group.topics:
         for p in topic.partitions:
             partition = TopicPartition(topic.name, p.partition_index)
             epoch = getattr(p, "committed_leader_epoch", -1)
             if p.error_code != ErrorCode.none:
-                found[partition] = KafkaError(p.error_code)
+                offsets[partition] = KafkaError(p.error_code)
             elif p.committed_offset >= 0:
-                found[partition] = CommittedOffset(
+                offsets[partition] = CommittedOffset(
                     p.committed_offset, None if epoch < 0 else epoch, p.metadata or ""
                 )
-    return _first_transient(found.values()) or found
+    return _first_transient(offsets.values()) or offsets
 
 
 def _of_partitions(answer: Any) -> dict[TopicPartition, KafkaError | None] | KafkaError:
     """Return errors by partition; a transient one is that of all partitions."""
-    found = {
+    errors = {
         TopicPartition(topic.name, p.partition_index): refusal_of(p)
         for topic in answer.topics
         for p in topic.partitions
     }
-    return _first_transient(found.values()) or found
+    return _first_transient(errors.values()) or errors
 
 
 def _first_transient(results: Iterable[object]) -> KafkaError | None:

@@ -47,8 +47,8 @@ async def describe_at(cluster: Cluster, broker: BrokerId) -> list[LogDirDescript
         raise KafkaError(code)
     return [
         LogDirDescription(
-            found.log_dir,
-            None if found.error_code == ErrorCode.none else KafkaError(found.error_code),
+            result.log_dir,
+            None if result.error_code == ErrorCode.none else KafkaError(result.error_code),
             [
                 ReplicaInLogDirectory(
                     TopicPartition(topic.name, p.partition_index),
@@ -56,14 +56,14 @@ async def describe_at(cluster: Cluster, broker: BrokerId) -> list[LogDirDescript
                     p.offset_lag,
                     p.is_future_key,
                 )
-                for topic in found.topics
+                for topic in result.topics
                 for p in topic.partitions
             ],
-            _size_or_none(getattr(found, "total_bytes", -1)),
-            _size_or_none(getattr(found, "usable_bytes", -1)),
-            getattr(found, "is_cordoned", False),
+            _size_or_none(getattr(result, "total_bytes", -1)),
+            _size_or_none(getattr(result, "usable_bytes", -1)),
+            getattr(result, "is_cordoned", False),
         )
-        for found in answer.results
+        for result in answer.results
     ]
 
 

@@ -23,7 +23,7 @@ def instance_of(key: str, name: str, classes: Mapping[str, Any]) -> Any:
     ours = {full: full for full in classes} | {full.rpartition(".")[2]: full for full in classes}
     module, _, attribute = name.replace(":", ".").rpartition(".")
     try:
-        found = (
+        instance = (
             classes[ours[name]]
             if name in ours
             else getattr(importlib.import_module(module), attribute)
@@ -33,4 +33,4 @@ def instance_of(key: str, name: str, classes: Mapping[str, Any]) -> Any:
             f"Invalid value {name} for configuration {key}: Class {name} could not be found."
             " Name Python code as package.module.name"
         ) from error
-    return found() if isinstance(found, type) else found
+    return instance() if isinstance(instance, type) else instance

@@ -91,12 +91,12 @@ async def of_leaders(
     A partition that does not exist is refused at once; one whose leader is moving is retried until
     the deadline.
     """
-    found: dict[TopicPartition, T | KafkaError] = {}
+    results: dict[TopicPartition, T | KafkaError] = {}
     stale = {partition.topic for partition in specs}
 
     async def attempt() -> None:
         # Earlier results are kept: a retry concerns only the other partitions.
-        pending = {p: spec for p, spec in specs.items() if p not in found}
+        pending = {p: spec for p, spec in specs.items() if p not in results}
         refused = await cluster.refresh(sorted(stale & {p.topic for p in pending}))
         stale.clear()
         by_leader: dict[BrokerId, dict[TopicPartition, int]] = defaultdict(dict)
@@ -106,7 +106,7 @@ async def of_leaders(
             if partition.topic in refused and not _is_final(refused[partition.topic]):
                 last = refused[partition.topic]
             elif metadata is None:
-                found[partition] = refused.get(partition.topic) or KafkaError(
+                results[partition] = refused.get(partition.topic) or KafkaError(
                     ErrorCode.unknown_topic_or_partition
                 )
             elif metadata.leader is None:
@@ -129,16 +129,16 @@ async def of_leaders(
                     last = result
                     stale.add(partition.topic)
                 else:
-                    found[partition] = result
+                    results[partition] = result
         if last is not None:
-            stale.update(p.topic for p in specs if p not in found)
+            stale.update(p.topic for p in specs if p not in results)
             raise last
 
     try:
         await cluster.retry(call, deadline, attempt)
     except KafkaError as error:
-        return {p: found.get(p, error) for p in specs}
-    return {p: found[p] for p in specs}
+        return {p: results.get(p, error) for p in specs}
+    return {p: results[p] for p in specs}
 
 
 def _is_final(error: KafkaError) -> bool:
@@ -159,12 +159,12 @@ async def list_at(
     peer = await cluster.peer(leader)
     version = peer.version(ApiKey.LIST_OFFSETS)
     new = versions.request(ApiKey.LIST_OFFSETS, version)
-    found: dict[TopicPartition, ListedOffset | KafkaError] = {}
+    results: dict[TopicPartition, ListedOffset | KafkaError] = {}
     topics: dict[str, list[object]] = defaultdict(list)
     for partition, spec in specs.items():
         # An older broker does not know this special timestamp.
         if version < _SINCE.get(spec, 0):
-            found[partition] = KafkaError(
+            results[partition] = KafkaError(
                 ErrorCode.unsupported_version, f"{peer} cannot tell the offset for {spec}"
             )
             continue
@@ -177,7 +177,7 @@ async def list_at(
             )
         )
     if not topics:
-        return found
+        return results
     answer = await peer.call(
         new(
             replica_id=-1,
@@ -187,12 +187,12 @@ async def list_at(
     )
     for topic in answer.topics:
         for p in topic.partitions:
-            found[TopicPartition(topic.name, p.partition_index)] = (
+            results[TopicPartition(topic.name, p.partition_index)] = (
                 KafkaError(p.error_code)
                 if p.error_code != ErrorCode.none
                 else ListedOffset(p.offset, p.timestamp, getattr(p, "leader_epoch", -1))
             )
-    return found
+    return results
 
 
 async def _delete(

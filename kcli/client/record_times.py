@@ -45,16 +45,16 @@ async def record_times(
 async def _of_leader(
     cluster: Cluster, leader: BrokerId, offsets: Mapping[TopicPartition, Offset]
 ) -> dict[TopicPartition, int | KafkaError | None]:
-    found: dict[TopicPartition, int | KafkaError | None] = {}
+    results: dict[TopicPartition, int | KafkaError | None] = {}
     pending = dict(offsets)
     while pending:
         times = await _fetch(cluster, leader, pending)
         if not times:
             break
-        found |= times
+        results |= times
         for partition in times:
             pending.pop(partition, None)
-    return found | dict.fromkeys(pending)
+    return results | dict.fromkeys(pending)
 
 
 async def _fetch(
@@ -86,19 +86,19 @@ async def _fetch(
     )
     if (code := getattr(answer, "error_code", ErrorCode.none)) != ErrorCode.none:
         raise KafkaError(code)
-    found: dict[TopicPartition, int | KafkaError | None] = {}
+    results: dict[TopicPartition, int | KafkaError | None] = {}
     for topic in answer.responses:
         for p in topic.partitions:
             partition = TopicPartition(topic.topic, p.partition_index)
             if partition not in offsets:
                 continue
             if p.error_code == ErrorCode.offset_out_of_range:
-                found[partition] = None
+                results[partition] = None
             elif p.error_code != ErrorCode.none:
-                found[partition] = KafkaError(p.error_code)
+                results[partition] = KafkaError(p.error_code)
             elif p.records:
-                found[partition] = _first_time(partition, offsets[partition], p.records)
-    return found
+                results[partition] = _first_time(partition, offsets[partition], p.records)
+    return results
 
 
 def _first_time(partition: TopicPartition, offset: Offset, data: bytes) -> int | None:

@@ -97,17 +97,17 @@ async def fetch_replicas(
     if answer.error_code != ErrorCode.none:
         raise KafkaError(answer.error_code)
     names: dict[UUID | None, str] = {id: name for name, id in ids.items()}
-    found = dict.fromkeys(offsets, NOTHING)
+    fetches = dict.fromkeys(offsets, NOTHING)
     for topic in answer.responses:
         name = names.get(topic.topic_id, "") if version >= FETCH_BY_TOPIC_ID else topic.topic
         for p in topic.partitions:
             partition = TopicPartition(name, p.partition_index)
-            if partition not in found:
+            if partition not in fetches:
                 continue
             if p.error_code != ErrorCode.none:
-                found[partition] = ReplicaFetch(b"", error=KafkaError(p.error_code))
+                fetches[partition] = ReplicaFetch(b"", error=KafkaError(p.error_code))
             else:
-                found[partition] = ReplicaFetch(
+                fetches[partition] = ReplicaFetch(
                     bytes(p.records or b""), p.high_watermark, p.log_start_offset
                 )
-    return found
+    return fetches

@@ -132,9 +132,9 @@ def assignment(
 ) -> dict[str, list[TopicPartition]]:
     """Return the plan. `counts` are partitions by topic, `topics` each member's subscription."""
     readers = {
-        topic: found
+        topic: interested
         for topic in counts
-        if (found := [m for m, of in topics.items() if topic in of])
+        if (interested := [m for m, of in topics.items() if topic in of])
     }
     owners = _owners(counts, topics, claims)
     load = dict.fromkeys(topics, 0)

@@ -29,7 +29,7 @@ async def describe_in_pages(
     new = versions.request(
         ApiKey.DESCRIBE_TOPIC_PARTITIONS, peer.version(ApiKey.DESCRIBE_TOPIC_PARTITIONS)
     )
-    found: dict[str, TopicDescription | KafkaError] = {}
+    descriptions: dict[str, TopicDescription | KafkaError] = {}
     rest, cursor = sorted(names), None
     while rest:
         answer = await peer.call(
@@ -41,11 +41,11 @@ async def describe_in_pages(
         )
         for topic in answer.topics:
             page = description_or_error(topic)
-            before = found.get(topic.name)
+            before = descriptions.get(topic.name)
             if isinstance(before, TopicDescription) and isinstance(page, TopicDescription):
                 both = before.partitions + page.partitions
                 page = TopicDescription(page.name, page.id, page.is_internal, both)
-            found[topic.name] = page
+            descriptions[topic.name] = page
         if answer.next_cursor is None:
             break
         at = (answer.next_cursor.topic_name, answer.next_cursor.partition_index)
@@ -53,7 +53,7 @@ async def describe_in_pages(
             raise KafkaError(ErrorCode.invalid_request, f"{peer} sends the same page again")
         cursor = new.cursor(topic_name=at[0], partition_index=at[1])
         rest = [name for name in rest if name >= at[0]]
-    return found
+    return descriptions
 
 
 def description_or_error(topic: Any) -> TopicDescription | KafkaError:

@@ -168,9 +168,9 @@ class TransactionAdmin:
             raise KafkaError(answer.error_code)
         return [
             TransactionListing(
-                found.transactional_id, broker, found.producer_id, _state(found.transaction_state)
+                state.transactional_id, broker, state.producer_id, _state(state.transaction_state)
             )
-            for found in answer.transaction_states
+            for state in answer.transaction_states
         ]
 
     async def describe(
@@ -234,7 +234,7 @@ class TransactionAdmin:
         )
         return {
             TopicPartition(topic.name, p.partition_index): refusal_of(p)
-            or [_producer(found) for found in p.active_producers]
+            or [_producer(producer) for producer in p.active_producers]
             for topic in answer.topics
             for p in topic.partitions
         }
@@ -340,11 +340,11 @@ class TransactionAdmin:
         partitions_of: dict[ProducerId, Collection[TopicPartition]] = {}
         described = await self.describe(names.values())
         for producer_id, name in names.items():
-            found = described[name]
-            if not isinstance(found, KafkaError):
-                partitions_of[producer_id] = found.partitions
-            elif found.code is not ErrorCode.transactional_id_not_found:
-                raise found
+            description = described[name]
+            if not isinstance(description, KafkaError):
+                partitions_of[producer_id] = description.partitions
+            elif description.code is not ErrorCode.transactional_id_not_found:
+                raise description
         return [
             (partition, state)
             for partition, state in open_ones
@@ -460,12 +460,12 @@ class _Reader:
             self._at = at + size
 
 
-def _producer(found: Any) -> ProducerState:
+def _producer(producer: Any) -> ProducerState:
     return ProducerState(
-        found.producer_id,
-        found.producer_epoch,
-        found.last_sequence,
-        found.last_timestamp,
-        found.coordinator_epoch if found.coordinator_epoch >= 0 else None,
-        found.current_txn_start_offset if found.current_txn_start_offset >= 0 else None,
+        producer.producer_id,
+        producer.producer_epoch,
+        producer.last_sequence,
+        producer.last_timestamp,
+        producer.coordinator_epoch if producer.coordinator_epoch >= 0 else None,
+        producer.current_txn_start_offset if producer.current_txn_start_offset >= 0 else None,
     )

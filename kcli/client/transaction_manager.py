@@ -509,10 +509,10 @@ class TransactionManager:
         key = self._key(group)
         if key not in self._coordinators:
             kind, name = key
-            found = (await find(self._cluster, [name], kind))[name]
-            if isinstance(found, KafkaError):
-                raise found
-            self._coordinators[key] = found.id
+            coordinator = (await find(self._cluster, [name], kind))[name]
+            if isinstance(coordinator, KafkaError):
+                raise coordinator
+            self._coordinators[key] = coordinator.id
         peer = await self._cluster.peer(self._coordinators[key])
         if group is None:
             self.core.can_bump = peer.versions.get(ApiKey.INIT_PRODUCER_ID, (0, 0))[1] >= BUMPING

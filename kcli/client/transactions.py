@@ -165,9 +165,9 @@ _FATAL_OF_BATCH = frozenset(
 
 
 def meaning(api: int, code: ErrorCode) -> TransactionAction:
-    found = MEANINGS[api].get(code)
-    if found is not None:
-        return found
+    action = MEANINGS[api].get(code)
+    if action is not None:
+        return action
     if code.retriable:
         return TransactionAction.AGAIN
     return (

@@ -122,9 +122,9 @@ def _data_problem(directory: str) -> str | None:
     for path in Path(directory).glob("broker-*/meta.properties"):
         id = path.parent.name.removeprefix("broker-")
         with contextlib.suppress(OSError):
-            found = re.search(r"^cluster\.id=(.+)$", path.read_text(errors="replace"), re.MULTILINE)
-            if found and id.isdecimal():
-                clusters[int(id)] = found[1].strip()
+            match = re.search(r"^cluster\.id=(.+)$", path.read_text(errors="replace"), re.MULTILINE)
+            if match and id.isdecimal():
+                clusters[int(id)] = match[1].strip()
     return data_problem(
         directory, clusters, has_zookeeper=any(Path(directory, "zookeeper").glob("*"))
     )

@@ -370,8 +370,8 @@ async def _each(admin: Admin, entity: Entity) -> AsyncIterator[Entity]:
         yield Entity(type, "")
     else:
         kind = {"client-metrics": ResourceType.CLIENT_METRICS, "groups": ResourceType.GROUP}[type]
-        for _, found in sorted(await admin.list_config_resources([kind])):
-            yield Entity(type, found)
+        for _, resource in sorted(await admin.list_config_resources([kind])):
+            yield Entity(type, resource)
 
 
 async def _exists(admin: Admin, entity: Entity) -> bool:
@@ -422,12 +422,12 @@ async def _settings(
 ) -> list[ConfigEntry]:
     """Return the entity's own settings by name, or all settings."""
     resource, source = _resource(entity)
-    found = await admin.describe_configs(
+    results = await admin.describe_configs(
         [resource], include_synonyms=True, include_documentation=documented
     )
     return [
         entry
-        for entry in sorted(unwrap(found[resource]), key=lambda entry: entry.name)
+        for entry in sorted(unwrap(results[resource]), key=lambda entry: entry.name)
         if everything or source is None or entry.source is source
     ]
 

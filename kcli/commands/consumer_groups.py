@@ -359,8 +359,8 @@ def _choices(kind: str, text: str | None, valid_names: tuple[str, ...]) -> list[
     if not text:
         return []
     by_name = {name.lower(): name for name in valid_names}
-    found = [by_name.get(word.strip().lower()) for word in text.split(",")]
-    if None in found:
+    choices = [by_name.get(word.strip().lower()) for word in text.split(",")]
+    if None in choices:
         plural = "types" if kind == "type" else kind  # Kafka's two messages differ
         refuse(f"Invalid {plural} list '{text}'. Valid {kind}s are: {', '.join(valid_names)}")
-    return [name for name in found if name is not None]
+    return [name for name in choices if name is not None]

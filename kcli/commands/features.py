@@ -171,23 +171,23 @@ def _action(options: SimpleNamespace) -> str:
 
 async def _describe(options: SimpleNamespace, out: Rows | None) -> int:
     async with _admin(options) as admin:
-        found = await admin.features.describe(options.node_id)
-    for name, (least, most) in sorted(found.supported.items()):
-        level = found.finalized.get(name, 0)
+        metadata = await admin.features.describe(options.node_id)
+    for name, (least, most) in sorted(metadata.supported.items()):
+        level = metadata.finalized.get(name, 0)
         if out is not None:
             out.row(
                 feature=name,
                 supported_min=least,
                 supported_max=most,
                 finalized=level,
-                epoch=found.epoch,
+                epoch=metadata.epoch,
             )
             continue
         lowest, highest, now = (release_features.shown(name, n) for n in (least, most, level))
         answer(
             f"Feature: {name:<40}  SupportedMinVersion: {lowest:<15}  "
             f"SupportedMaxVersion: {highest:<15}  FinalizedVersionLevel: {now:<15}  "
-            f"Epoch: {'-' if found.epoch is None else found.epoch}"
+            f"Epoch: {'-' if metadata.epoch is None else metadata.epoch}"
         )
     return DONE
 

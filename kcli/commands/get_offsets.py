@@ -166,8 +166,8 @@ async def _offsets(
         partitions = await _partitions(admin, options, rules)
         if not partitions:
             raise Refused("Could not match any topic-partitions with the specified filters")
-        found = await admin.list_offsets(dict.fromkeys(partitions, spec))
-    return [(partition, found[partition]) for partition in sorted(partitions, key=str)]
+        results = await admin.list_offsets(dict.fromkeys(partitions, spec))
+    return [(partition, results[partition]) for partition in sorted(partitions, key=str)]
 
 
 async def _partitions(

@@ -107,13 +107,13 @@ async def _describe(options: SimpleNamespace, out: Rows | None) -> int:
         if out is None:
             answer("Querying brokers for log directories information")
         described = await admin.describe_log_dirs(brokers)
-    found = {id: _matching(unwrap(described[id]), topics) for id in brokers}
+    by_broker = {id: _matching(unwrap(described[id]), topics) for id in brokers}
     if out is None:
         ids = ",".join(map(str, brokers))
         answer(f"Received log directory information from brokers {ids}")
-        answer(json.dumps(_as_kafka(found), separators=(",", ":"), ensure_ascii=False))
+        answer(json.dumps(_as_kafka(by_broker), separators=(",", ":"), ensure_ascii=False))
         return DONE
-    for id, directories in found.items():
+    for id, directories in by_broker.items():
         for directory in directories:
             _print(out, id, directory)
     return DONE
@@ -152,7 +152,7 @@ def _matching(directories: list[LogDirDescription], topics: set[str]) -> list[Lo
     ]
 
 
-def _as_kafka(found: dict[BrokerId, list[LogDirDescription]]) -> dict[str, Any]:
+def _as_kafka(by_broker: dict[BrokerId, list[LogDirDescription]]) -> dict[str, Any]:
     """Return the document with the fields in the order of Kafka's tool."""
     return {
         "brokers": [
@@ -175,7 +175,7 @@ def _as_kafka(found: dict[BrokerId, list[LogDirDescription]]) -> dict[str, Any]:
                     for directory in directories
                 ],
             }
-            for id, directories in found.items()
+            for id, directories in by_broker.items()
         ],
         "version": 1,
     }

@@ -196,7 +196,7 @@ def _partitions(client: KazooClient, topics: set[str] | None) -> set[TopicPartit
             f"ZooKeeper has no {znodes.TOPICS} there: add the cluster's chroot, as in "
             "HOST:PORT/kafka"
         ) from error
-    found: set[TopicPartition] = set()
+    existing: set[TopicPartition] = set()
     for name in names if topics is None else names & topics:
         try:
             data, _ = client.get(znodes.topic_path(name))
@@ -205,8 +205,8 @@ def _partitions(client: KazooClient, topics: set[str] | None) -> set[TopicPartit
             continue  # it has just been deleted
         except StorageError as error:
             raise Refused(str(error)) from error
-        found |= {TopicPartition(name, number) for number in numbers}
-    return found
+        existing |= {TopicPartition(name, number) for number in numbers}
+    return existing
 
 
 def _joined_names(partitions: Sequence[TopicPartition], between: str) -> str:

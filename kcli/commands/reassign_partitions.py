@@ -430,12 +430,12 @@ async def _verify(options: SimpleNamespace, out: Rows | None) -> int:
 
     async with _admin(options) as admin:
         plan = _plan_in_file(options)
-        found = await actions.verify(admin, plan)
+        verification = await actions.verify(admin, plan)
         if out is None:
-            actions.print_status(found)
+            actions.print_status(verification)
         else:
-            _print(found, out)
-        if not found.any_active and not options.preserve_throttles:
+            _print(verification, out)
+        if not verification.any_active and not options.preserve_throttles:
             await actions.clear_throttles(admin, plan, quietly=out is not None)
     return DONE
 
@@ -458,11 +458,11 @@ async def _list(options: SimpleNamespace, out: Rows | None) -> int:
     from kcli.reassignment import actions
 
     async with _admin(options) as admin:
-        found = await admin.list_reassignments()
+        reassignments = await admin.list_reassignments()
     if out is None:
-        actions.print_reassignments(found)
+        actions.print_reassignments(reassignments)
         return DONE
-    for (topic, number), reassignment in sorted(found.items()):
+    for (topic, number), reassignment in sorted(reassignments.items()):
         out.row(
             topic=topic,
             partition=number,
@@ -473,9 +473,9 @@ async def _list(options: SimpleNamespace, out: Rows | None) -> int:
     return DONE
 
 
-def _print(found: Verified, out: Rows) -> None:
+def _print(verification: Verified, out: Rows) -> None:
     nowhere = dict.fromkeys(("log_dir", "future_log_dir", "target_log_dir"))
-    for (topic, number), state in found.partitions.items():
+    for (topic, number), state in verification.partitions.items():
         out.row(
             topic=topic,
             partition=number,
@@ -485,7 +485,7 @@ def _print(found: Verified, out: Rows) -> None:
             target_replicas=list(state.target),
             **nowhere,
         )
-    for replica, move in found.log_dirs.items():
+    for replica, move in verification.log_dirs.items():
         out.row(
             topic=replica.partition.topic,
             partition=replica.partition.partition,

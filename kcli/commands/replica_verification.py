@@ -247,8 +247,8 @@ class _Verification:
             )
         )
         fetched: dict[TopicPartition, dict[BrokerId, Replica]] = {p: {} for p in offsets}
-        for broker, found in zip(self._replicas_by_broker, answers, strict=True):
-            for partition, replica in found.items():
+        for broker, responses in zip(self._replicas_by_broker, answers, strict=True):
+            for partition, replica in responses.items():
                 fetched[partition][broker] = Replica(replica.records, replica.high_watermark)
         return fetched
 
@@ -268,7 +268,7 @@ class _Fetches:
         from kcli.client.replica_fetches import NOTHING
 
         try:
-            found = await self.ask(broker, offsets, self.max_wait_ms)
+            responses = await self.ask(broker, offsets, self.max_wait_ms)
         except (OSError, KafkaError, ProtocolError) as error:
             self._report_error(broker, None, reason(error))
             # Its address may have changed.
@@ -276,12 +276,12 @@ class _Fetches:
                 await self._cluster.refresh(())
             return dict.fromkeys(offsets, NOTHING)
         self._last_errors.pop((broker, None), None)
-        for partition, response in found.items():
+        for partition, response in responses.items():
             if response.error is None:
                 self._last_errors.pop((broker, partition), None)
             else:
                 self._report_error(broker, partition, reason(response.error))
-        return found
+        return responses
 
     async def ask(
         self, broker: BrokerId, offsets: Mapping[TopicPartition, Offset], max_wait_ms: int
@@ -331,8 +331,8 @@ async def _begins(admin: Admin, placed: Placed, spec: int) -> dict[TopicPartitio
     record.
     """
     partitions = sorted({p for of in placed.values() for p in of})
-    found = await admin.list_offsets(dict.fromkeys(partitions, spec))
-    offsets = {p: unwrap(found[p]).offset for p in partitions}
+    results = await admin.list_offsets(dict.fromkeys(partitions, spec))
+    offsets = {p: unwrap(results[p]).offset for p in partitions}
     missing = [p for p, offset in offsets.items() if offset < 0]
     ends = await admin.list_offsets(dict.fromkeys(missing, LATEST)) if missing else {}
     return offsets | {p: unwrap(ends[p]).offset for p in missing}
@@ -380,11 +380,11 @@ async def _begin_sums(
     for broker, partitions in placed.items():
         part = {p: ends[p] for p in partitions}
         try:
-            found = await fetches.ask(broker, part, 0)
+            responses = await fetches.ask(broker, part, 0)
         except (OSError, KafkaError, ProtocolError) as error:
             refused |= {(p, broker): error for p in partitions}
             continue
-        for partition, response in found.items():
+        for partition, response in responses.items():
             if response.error is not None:
                 refused[partition, broker] = response.error
                 continue
@@ -409,18 +409,18 @@ async def _read(
         p: of for p, of in sums.items() if not of.is_done and (p, broker) not in refused
     }:
         try:
-            found = await fetches.ask(broker, {p: of.next_offset for p, of in rest.items()}, 0)
+            responses = await fetches.ask(broker, {p: of.next_offset for p, of in rest.items()}, 0)
         except (OSError, KafkaError, ProtocolError) as error:
             refused |= {(p, broker): error for p in rest}
             return
-        for partition, response in found.items():
+        for partition, response in responses.items():
             try:
                 if response.error is not None:
                     raise response.error
                 rest[partition].take(response.records)
             except (KafkaError, ProtocolError) as error:
                 refused[partition, broker] = error
-        if not any(response.records or response.error for response in found.values()):
+        if not any(response.records or response.error for response in responses.values()):
             return  # there is nothing between this offset and the end
 
 

@@ -134,7 +134,7 @@ def signal_named() -> int:
     name = os.environ.get("SIGNAL") or "TERM"
     if name.isdigit():
         return int(name)
-    found = getattr(signal, f"SIG{name.upper().removeprefix('SIG')}", None)
-    if not isinstance(found, signal.Signals):
+    number = getattr(signal, f"SIG{name.upper().removeprefix('SIG')}", None)
+    if not isinstance(number, signal.Signals):
         raise Refused(f"{name} is not a signal")
-    return found
+    return number

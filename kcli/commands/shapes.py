@@ -79,14 +79,14 @@ def shapes(options: SimpleNamespace) -> int:
 
 def declared() -> dict[str, tuple[str | None, RowShape]]:
     """Return every shape by its id, with the command that prints it."""
-    found: dict[str, tuple[str | None, RowShape]] = {}
+    by_id: dict[str, tuple[str | None, RowShape]] = {}
     commands = {name: command_named(name) for group in COMMANDS.values() for name in group}
     commands |= {f"spark-submit {name}": job_named(name) for name in JOBS}
     for name, subcommand in commands.items():
         for shape in shapes_of(subcommand):
-            assert shape.id not in found, f"two shapes are called {shape.id}"
-            found[shape.id] = name, shape
-    return found | {ERROR.id: (None, ERROR)}
+            assert shape.id not in by_id, f"two shapes are called {shape.id}"
+            by_id[shape.id] = name, shape
+    return by_id | {ERROR.id: (None, ERROR)}
 
 
 def _text(name: str | None, shape: RowShape) -> str:

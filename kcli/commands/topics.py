@@ -224,8 +224,8 @@ async def _act(options: SimpleNamespace, out: Rows | None = None) -> int:
 
     async with Admin(admin_config(options)) as admin:
         if options.describe:
-            found = await _describe(admin, options, out)
-            return FOUND if found and options.check else DONE
+            has_unhealthy = await _describe(admin, options, out)
+            return FOUND if has_unhealthy and options.check else DONE
         if options.list:
             await _list(admin, options, out)
         else:
@@ -315,9 +315,9 @@ def _size(created: CreatedTopic) -> str:
 
 async def _describe(admin: Admin, options: SimpleNamespace, out: Rows | None) -> bool:
     """Print topics, and return whether any partition was shown."""
-    found = False
+    has_partitions = False
     async for view in _views(admin, options):
-        found = found or any(True for _ in view.partitions())
+        has_partitions = has_partitions or any(True for _ in view.partitions())
         if out is None:
             for line in topic_lines.lines(view, options.topics_with_overrides):
                 answer(line)
@@ -326,7 +326,7 @@ async def _describe(admin: Admin, options: SimpleNamespace, out: Rows | None) ->
                 out.row(**row)
         elif view.overrides:
             out.row(**topic_lines.override_row(view))
-    return found
+    return has_partitions
 
 
 async def _describe_topics(admin: Admin, options: SimpleNamespace) -> list[TopicDescription]:
@@ -337,12 +337,12 @@ async def _describe_topics(admin: Admin, options: SimpleNamespace) -> list[Topic
         ids = [id] if id in {topic.id for topic in listed} else []
         if not ids and not options.if_exists:
             raise Refused(f"TopicId '{options.topic_id}' does not exist as expected")
-        found = [*(await admin.describe_topics_by_id(ids)).values()]
+        descriptions = [*(await admin.describe_topics_by_id(ids)).values()]
     else:
         page = options.partition_size_limit_per_response or PAGE_PARTITIONS
         names = await _existing(admin, options)
-        found = [*(await admin.describe_topics(names, page_size=page)).values()]
-    return [unwrap(topic) for topic in found]
+        descriptions = [*(await admin.describe_topics(names, page_size=page)).values()]
+    return [unwrap(topic) for topic in descriptions]
 
 
 async def _views(admin: Admin, options: SimpleNamespace) -> AsyncIterator[topic_lines.View]:
@@ -387,7 +387,7 @@ def _topic_config(pairs: Sequence[str]) -> dict[str, str]:
 
 def _assignments(text: str | None) -> list[list[int]]:
     """Parse `1:2,2:3`: the replicas of partition 0, then those of partition 1."""
-    found: list[list[int]] = []
+    assignments: list[list[int]] = []
     for part in text.split(",") if text else ():
         replicas = [_broker_id(word.strip()) for word in part.split(":")]
         twice = sorted({str(id) for id in replicas if replicas.count(id) > 1})
@@ -395,12 +395,12 @@ def _assignments(text: str | None) -> list[list[int]]:
             raise Refused(
                 f"Partition replica lists may not contain duplicate entries: {','.join(twice)}"
             )
-        found.append(replicas)
-        if len(replicas) != len(found[0]):
+        assignments.append(replicas)
+        if len(replicas) != len(assignments[0]):
             raise Refused(
-                f"Partition {len(found) - 1} has different replication factor: {replicas}"
+                f"Partition {len(assignments) - 1} has different replication factor: {replicas}"
             )
-    return found
+    return assignments
 
 
 def _broker_id(word: str) -> int:

@@ -299,11 +299,11 @@ async def _show(
     out: Rows | None,
 ) -> int:
     async with _admin(options) as admin:
-        found = await rows_of(options, admin)
+        items = await rows_of(options, admin)
     if out is None:
-        answer("\n".join(_table(HEADS[shape], [_cells(shape, row) for row in found])))
+        answer("\n".join(_table(HEADS[shape], [_cells(shape, row) for row in items])))
         return DONE
-    for row in found:
+    for row in items:
         out.row(**row)
     return DONE
 
@@ -350,19 +350,19 @@ def _states(text: str) -> list[str]:
 async def _describe(options: SimpleNamespace, admin: Admin) -> list[Row]:
     name = options.transactional_id
     with _failing(f"Failed to describe transaction state of transactional-id `{name}`"):
-        found = unwrap((await admin.transactions.describe([name]))[name])
-    started_at = found.started_at
+        description = unwrap((await admin.transactions.describe([name]))[name])
+    started_at = description.started_at
     return [
         {
-            "coordinator": found.coordinator,
+            "coordinator": description.coordinator,
             "transactional_id": name,
-            "producer_id": found.producer_id,
-            "producer_epoch": found.producer_epoch,
-            "state": found.state,
-            "timeout_ms": found.timeout_ms,
+            "producer_id": description.producer_id,
+            "producer_epoch": description.producer_epoch,
+            "state": description.state,
+            "timeout_ms": description.timeout_ms,
             "started_at_ms": started_at,
             "duration_ms": None if started_at is None else _now_ms() - started_at,
-            "partitions": [str(partition) for partition in found.partitions],
+            "partitions": [str(partition) for partition in description.partitions],
         }
     ]
 
@@ -380,7 +380,7 @@ async def _find_hanging(options: SimpleNamespace, admin: Admin) -> list[Row]:
     minutes = 15 if options.max_transaction_timeout is None else options.max_transaction_timeout
     now_ms = _now_ms()
     with _failing("Failed to find hanging transactions"):
-        found = await admin.transactions.find_hanging(
+        transactions = await admin.transactions.find_hanging(
             await _partitions(options, admin),
             last_before_ms=now_ms - minutes * MINUTE_MS,
             broker=options.broker_id,
@@ -396,7 +396,7 @@ async def _find_hanging(options: SimpleNamespace, admin: Admin) -> list[Row]:
             "last_timestamp": state.last_timestamp,
             "duration_min": (now_ms - state.last_timestamp) // MINUTE_MS,
         }
-        for partition, state in found
+        for partition, state in transactions
     ]
 
 

@@ -59,7 +59,7 @@ class MsgpackMaps:
         self._broken = False
 
     def feed(self, data: bytes) -> Sequence[object]:
-        found: list[object] = []
+        values: list[object] = []
         for at in range(0, len(data), self._limit):
             if self._broken:
                 break
@@ -68,14 +68,14 @@ class MsgpackMaps:
             self._fed += len(part)
             try:
                 while True:
-                    found.append(self._unpacker.unpack())
+                    values.append(self._unpacker.unpack())
                     self._complete = self._unpacker.tell()
             except msgpack.OutOfData:
                 if self._fed - self._complete > self._limit:
-                    found.append(self._break("it is larger than max.request.size"))
+                    values.append(self._break("it is larger than max.request.size"))
             except (ValueError, msgpack.UnpackException):
-                found.append(self._break(f"no msgpack begins at byte {self._complete}"))
-        return found
+                values.append(self._break(f"no msgpack begins at byte {self._complete}"))
+        return values
 
     def end(self) -> Sequence[object]:
         if self._broken or self._complete == self._fed:

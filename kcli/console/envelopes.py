@@ -115,7 +115,7 @@ def from_json(line: bytes) -> Incoming:
     try:
         # A file may begin with a byte order mark, and files may be concatenated.
         text = line.decode("utf-8-sig").strip(_JSON_BLANKS)
-        found, end = _decode_json(text)
+        value, end = _decode_json(text)
     except UnicodeDecodeError:
         raise Unreadable("it is not UTF-8") from None
     except json.JSONDecodeError as error:
@@ -126,9 +126,9 @@ def from_json(line: bytes) -> Incoming:
         ) from None
     if end != len(text):
         raise Unreadable(f"it is not JSON: Extra data at character {end + 1}")
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise Unreadable("it is not a JSON object")
-    return from_map(found)
+    return from_map(value)
 
 
 def from_map(fields: Mapping[Any, Any]) -> Incoming:

@@ -89,8 +89,8 @@ async def _stops(
         case Exact(offset):
             return {p: min(end, offset) for p, end in ends.items()}
         case Since(time_ms):
-            found = await consumer.offsets_for_times(dict.fromkeys(partitions, time_ms))
-            return {p: ends[p] if at is None else at.offset for p, at in found.items()}
+            results = await consumer.offsets_for_times(dict.fromkeys(partitions, time_ms))
+            return {p: ends[p] if at is None else at.offset for p, at in results.items()}
     return ends
 
 
@@ -112,8 +112,8 @@ async def _starts(
             return {p: start + offsets for p, start in first.items()}
         case Since(time_ms):
             ends = await consumer.end_offsets(partitions)
-            found = await consumer.offsets_for_times(dict.fromkeys(partitions, time_ms))
-            return {p: ends[p] if at is None else at.offset for p, at in found.items()}
+            results = await consumer.offsets_for_times(dict.fromkeys(partitions, time_ms))
+            return {p: ends[p] if at is None else at.offset for p, at in results.items()}
         case Last(records):
             ends = await consumer.end_offsets(partitions)
             return await _last(config, records, first, ends)
@@ -149,10 +149,10 @@ async def _looked_up(
     first: dict[TopicPartition, Offset],
     ends: dict[TopicPartition, Offset],
 ) -> dict[TopicPartition, Offset]:
-    found: dict[TopicPartition, Offset] = {}
+    results: dict[TopicPartition, Offset] = {}
     missing = dict.fromkeys(ends, records)
     low, step = dict(ends), records
-    while pending := [p for p in ends if p not in found]:
+    while pending := [p for p in ends if p not in results]:
         high = {p: low[p] for p in pending}
         low |= {p: max(first[p], high[p] - step) for p in pending}
         last_offsets = {p: deque[Offset](maxlen=missing[p]) for p in pending}
@@ -167,11 +167,11 @@ async def _looked_up(
         for partition in pending:
             missing[partition] -= len(last_offsets[partition])
             if not missing[partition]:
-                found[partition] = last_offsets[partition][0]
+                results[partition] = last_offsets[partition][0]
             elif low[partition] == first[partition]:
-                found[partition] = first[partition]
+                results[partition] = first[partition]
         step = min(2 * step, max(records, LARGEST_STEP))
-    return found
+    return results
 
 
 class UpTo:
@@ -196,11 +196,11 @@ class UpTo:
         began = self._loop.time()
         while await self._reading():
             left_s = patience_s - (self._loop.time() - began)
-            found = await self._consumer.poll_batches(min(LOOK_MS, max(left_s, 0) * 1000), most)
-            if found:
+            batches = await self._consumer.poll_batches(min(LOOK_MS, max(left_s, 0) * 1000), most)
+            if batches:
                 self._quiet_since = self._loop.time()
                 self._empty_rounds = 0
-                if before := [cut for batch in found if (cut := self._cut(batch)).rows]:
+                if before := [cut for batch in batches if (cut := self._cut(batch)).rows]:
                     return before
             elif left_s <= 0:
                 return []

@@ -83,15 +83,15 @@ class FormatString:
         self._template = b""
         at = 0
         while at < len(text):
-            found = _TOKEN.match(text, at)
-            if found is None:
+            match = _TOKEN.match(text, at)
+            if match is None:
                 raise MalformedFormat(f"'{text[at : at + 2]}' at character {at + 1} of -f")
-            at = found.end()
+            at = match.end()
             modifier = None
-            if found["brace"]:
+            if match["brace"]:
                 at = _closing(text, at)
-                modifier = text[found.end() : at - 1]
-            self._add(found, modifier)
+                modifier = text[match.end() : at - 1]
+            self._add(match, modifier)
 
     def lines(self, batch: FetchedBatch) -> bytes:
         """Format all records of a batch. Raises Unprintable."""
@@ -100,25 +100,25 @@ class FormatString:
     def line(self, batch: FetchedBatch, record: Record) -> bytes:
         return self._template % tuple([value(batch, record) for value in self._values])
 
-    def _add(self, found: re.Match[str], modifier: str | None) -> None:
-        if found["plain"] is not None:
-            self._template += found["plain"].encode()
-        elif found["escape"] is not None:
-            self._template += _ESCAPES[found["escape"]]
-        elif found["hex"] is not None:
-            self._template += bytes.fromhex(found["hex"]).replace(b"%", b"%%")
-        elif found["letter"] in "%{}":
-            self._template += found["letter"].replace("%", "%%").encode()
-        elif found["letter"] in _NUMBERS:
+    def _add(self, match: re.Match[str], modifier: str | None) -> None:
+        if match["plain"] is not None:
+            self._template += match["plain"].encode()
+        elif match["escape"] is not None:
+            self._template += _ESCAPES[match["escape"]]
+        elif match["hex"] is not None:
+            self._template += bytes.fromhex(match["hex"]).replace(b"%", b"%%")
+        elif match["letter"] in "%{}":
+            self._template += match["letter"].replace("%", "%%").encode()
+        elif match["letter"] in _NUMBERS:
             if modifier is not None:
-                raise MalformedFormat(f"%{found['letter']} is a number and takes no {{...}}")
-            self._template += f"%{found['align']}{found['width']}d".encode()
-            self._values.append(_NUMBERS[found["letter"]])
+                raise MalformedFormat(f"%{match['letter']} is a number and takes no {{...}}")
+            self._template += f"%{match['align']}{match['width']}d".encode()
+            self._values.append(_NUMBERS[match["letter"]])
         else:
             self._template += b"%b"
-            width = int(found["width"] or 0)
-            text = self._text(found["letter"], modifier)
-            self._values.append(_padded(text, width, bool(found["align"])) if width else text)
+            width = int(match["width"] or 0)
+            text = self._text(match["letter"], modifier)
+            self._values.append(_padded(text, width, bool(match["align"])) if width else text)
 
     def _text(self, letter: str, modifier: str | None) -> Callable[[FetchedBatch, Record], bytes]:
         null = self._null

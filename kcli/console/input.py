@@ -26,10 +26,10 @@ async def chunks(fd: int) -> AsyncIterator[bytes]:
 
 def bytes_left(fd: int) -> int:
     """Return the remaining bytes of a file; 0 if unknown, as for a pipe."""
-    found = os.fstat(fd)
-    if not stat.S_ISREG(found.st_mode):
+    file_stat = os.fstat(fd)
+    if not stat.S_ISREG(file_stat.st_mode):
         return 0
-    return max(0, found.st_size - os.lseek(fd, 0, os.SEEK_CUR))
+    return max(0, file_stat.st_size - os.lseek(fd, 0, os.SEEK_CUR))
 
 
 async def _read(fd: int) -> bytes:

@@ -132,24 +132,24 @@ class LineReader:
         headers = key = timestamp = partition = None
         at = 0
         if self._parses_timestamp:
-            found = self._part(line, at, self._key_separator, "timestamp's separator", number)
-            if found is not None:
-                text, at = found
+            part = self._part(line, at, self._key_separator, "timestamp's separator", number)
+            if part is not None:
+                text, at = part
                 if text not in _NO_TIMESTAMP:
                     timestamp = _number(_TIMESTAMP, text, "timestamp", number)
         if self._parses_partition:
-            found = self._part(line, at, self._key_separator, "partition's separator", number)
-            if found is not None:
-                text, at = found
+            part = self._part(line, at, self._key_separator, "partition's separator", number)
+            if part is not None:
+                text, at = part
                 partition = _number(_PARTITION, text, "partition", number)
         if self._parses_headers:
-            found = self._part(line, at, self._headers_delimiter, "headers delimiter", number)
-            if found is not None:
-                headers, at = found
+            part = self._part(line, at, self._headers_delimiter, "headers delimiter", number)
+            if part is not None:
+                headers, at = part
         if self._parses_key:
-            found = self._part(line, at, self._key_separator, "key separator", number)
-            if found is not None:
-                key, at = found
+            part = self._part(line, at, self._key_separator, "key separator", number)
+            if part is not None:
+                key, at = part
         try:
             return Incoming(
                 self._decoded(line[at:], self._value_encoding),
@@ -230,10 +230,10 @@ def _is_true(properties: Mapping[str, str], name: str) -> bool:
 
 
 def _number(pattern: re.Pattern[bytes], text: bytes, what: str, number: int) -> int:
-    found = pattern.fullmatch(text)
-    if found is None:
+    match = pattern.fullmatch(text)
+    if match is None:
         raise Unreadable(f"'{_text(text)}' on line number {number} is not a valid {what}")
-    return int(found[1])
+    return int(match[1])
 
 
 def _text(data: bytes) -> str:

@@ -110,13 +110,13 @@ def parse(text: str, now_ms: int) -> OffsetRange:
         return OffsetRange(word)
     if text.startswith("@"):
         return _between_times(text, now_ms)
-    found = _OFFSETS.fullmatch(text)
-    if found is None or not text.strip(":-"):
+    match = _OFFSETS.fullmatch(text)
+    if match is None or not text.strip(":-"):
         raise Malformed("it is not an offset, a range or a time")
-    start = Edge.START if found["start"] is None else _start(found["start"])
-    if found["to"] == "-" and (found["stop"] in (None, "end") or not isinstance(start, Exact)):
+    start = Edge.START if match["start"] is None else _start(match["start"])
+    if match["to"] == "-" and (match["stop"] in (None, "end") or not isinstance(start, Exact)):
         raise Malformed("a range with a hyphen has an offset on both sides")
-    stop = None if found["stop"] is None else _stop(found["stop"])
+    stop = None if match["stop"] is None else _stop(match["stop"])
     if isinstance(start, Exact) and isinstance(stop, Exact) and stop.offset <= start.offset:
         raise Malformed(f"{stop.offset} is not after {start.offset}")
     return OffsetRange(start, stop)
@@ -145,20 +145,20 @@ def _offset(text: str) -> int:
 
 
 def _between_times(text: str, now_ms: int) -> OffsetRange:
-    found = _TIMES.fullmatch(text)
-    if found is None or not text.strip("@:"):
+    match = _TIMES.fullmatch(text)
+    if match is None or not text.strip("@:"):
         raise Malformed("a time is like @-10m, @1700000000000, or @2026-11-21T17:30:00Z")
     start: Start = Edge.START
     counted_from = now_ms
-    if found["start"] is not None:
-        start = Since(_time_ms(found["start"], now_ms))
-        if not re.fullmatch(_DURATION, found["start"]):
+    if match["start"] is not None:
+        start = Since(_time_ms(match["start"], now_ms))
+        if not re.fullmatch(_DURATION, match["start"]):
             counted_from = start.time_ms
     stop: Stop | None = None
-    if found["stop"] is not None:
+    if match["stop"] is not None:
         stop = Edge.END
-        if found["stop"] != "end":
-            stop = Since(_time_ms(found["stop"], counted_from))
+        if match["stop"] != "end":
+            stop = Since(_time_ms(match["stop"], counted_from))
             if isinstance(start, Since) and stop.time_ms <= start.time_ms:
                 raise Malformed("the second time is not after the first")
     return OffsetRange(start, stop)

@@ -102,8 +102,10 @@ class Reading:
 
     async def print_all(self, poll: Poll) -> None:
         """Print the records of `poll` as long as it returns some in time."""
-        while (most := self._remaining()) > 0 and (found := await poll(self._patience_ms(), most)):
-            await self._print(found)
+        while (most := self._remaining()) > 0 and (
+            batches := await poll(self._patience_ms(), most)
+        ):
+            await self._print(batches)
 
     async def _share(self, consumer: Consumer) -> None:
         """Print the group's records; at the end the consumer commits printed ones, and leaves."""
@@ -171,18 +173,18 @@ class Reading:
         for error in refused.values():
             if not error.code.retriable:
                 raise error
-        found = [
+        partitions = [
             TopicPartition(topic.name, partition.partition)
             for topic in cluster.topics.values()
             if self._is_included(topic)
             for partition in topic.partitions
         ]
         number = self._options.partition
-        if number is None or not found:
-            return found
-        selection = [partition for partition in found if partition.partition == number]
+        if number is None or not partitions:
+            return partitions
+        selection = [partition for partition in partitions if partition.partition == number]
         if not selection:
-            raise Refused(f"topic {topic} has no partition {number}; it has {len(found)}")
+            raise Refused(f"topic {topic} has no partition {number}; it has {len(partitions)}")
         return selection
 
     def _is_included(self, topic: TopicMetadata) -> bool:
@@ -196,11 +198,11 @@ class Reading:
         while self._options.partition is None:
             await asyncio.sleep(self._config.metadata_max_age_ms / 1000)
             try:
-                found = await self._partitions(consumer)
+                partitions = await self._partitions(consumer)
             except EXPECTED as error:
                 complain(f"k console-consumer: {reason(error)}")
                 continue
-            if new := set(found) - set(consumer.assignment):
+            if new := set(partitions) - set(consumer.assignment):
                 consumer.assign([*consumer.assignment, *sorted(new)])
 
     async def _print(self, batches: Sequence[FetchedBatch]) -> None:

@@ -135,13 +135,15 @@ async def _ask_for_settings(admin: Admin, snapshot: Snapshot, reached: Iterable[
     resources = [(ResourceType.BROKER, str(broker)) for broker in reached]
     resources += [(ResourceType.TOPIC, topic) for topic in snapshot.topics]
     answers = await admin.describe_configs(resources)
-    found = {
+    configs = {
         (type, name): {entry.name: entry for entry in entries}
         for (type, name), entries in answers.items()
         if not isinstance(entries, KafkaError)
     }
-    snapshot.broker_configs = {int(n): c for (t, n), c in found.items() if t is ResourceType.BROKER}
-    snapshot.topic_configs = {n: c for (t, n), c in found.items() if t is ResourceType.TOPIC}
+    snapshot.broker_configs = {
+        int(n): c for (t, n), c in configs.items() if t is ResourceType.BROKER
+    }
+    snapshot.topic_configs = {n: c for (t, n), c in configs.items() if t is ResourceType.TOPIC}
 
 
 async def _ask_for_log_dirs(admin: Admin, snapshot: Snapshot, reached: Iterable[BrokerId]) -> None:
@@ -199,9 +201,9 @@ async def _committed(
 ) -> dict[str, dict[TopicPartition, Offset]]:
     offsets = await admin.groups.offsets(dict.fromkeys(groups))
     return {
-        name: {p: c.offset for p, c in found.items() if not isinstance(c, KafkaError)}
-        for name, found in offsets.items()
-        if not isinstance(found, KafkaError)
+        name: {p: c.offset for p, c in offsets_or_error.items() if not isinstance(c, KafkaError)}
+        for name, offsets_or_error in offsets.items()
+        if not isinstance(offsets_or_error, KafkaError)
     }
 
 
@@ -222,11 +224,11 @@ async def _ask_for_transactions(admin: Admin, snapshot: Snapshot) -> None:
     snapshot.transactions = tuple(
         OpenTransaction(
             name,
-            found.state,
-            snapshot.now_ms - found.started_at,
-            found.timeout_ms,
-            found.partitions,
+            description.state,
+            snapshot.now_ms - description.started_at,
+            description.timeout_ms,
+            description.partitions,
         )
-        for name, found in (await admin.transactions.describe(unfinished)).items()
-        if not isinstance(found, KafkaError) and found.started_at is not None
+        for name, description in (await admin.transactions.describe(unfinished)).items()
+        if not isinstance(description, KafkaError) and description.started_at is not None
     )

@@ -69,9 +69,9 @@ async def print_description(
             elif _is_there(group):
                 _print(group_text.state_lines(group, verbose=options.verbose))
     else:
-        found = await readings(admin, groups)
+        positions = await readings(admin, groups)
         for group in groups:
-            of_group = found[group.group]
+            of_group = positions[group.group]
             if out is not None:
                 ages = await Ages().seconds(admin, of_group)
                 _add(out, map(offset_row, repeat(group.group), of_group, ages))

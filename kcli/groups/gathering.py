@@ -36,16 +36,16 @@ async def listed(
     admin: Admin, states: Collection[str] = (), types: Collection[str] = ()
 ) -> list[GroupListing]:
     """Return the groups of consumers."""
-    found = await admin.groups.listings(states, types)
-    return [group for group in found if group.protocol_type in OF_CONSUMERS]
+    listings = await admin.groups.listings(states, types)
+    return [group for group in listings if group.protocol_type in OF_CONSUMERS]
 
 
 async def described(
     admin: Admin, groups: Iterable[str]
 ) -> dict[str, GroupDescription | KafkaError | Refused]:
     """Return the groups by name; Refused stands for one that is not a group of consumers."""
-    found = await admin.groups.describe(groups)
-    return {name: _of_consumers(group) for name, group in sorted(found.items())}
+    descriptions = await admin.groups.describe(groups)
+    return {name: _of_consumers(group) for name, group in sorted(descriptions.items())}
 
 
 def _of_consumers(group: GroupDescription | KafkaError) -> GroupDescription | KafkaError | Refused:
@@ -59,10 +59,10 @@ def _of_consumers(group: GroupDescription | KafkaError) -> GroupDescription | Ka
 
 async def committed(admin: Admin, groups: Iterable[str]) -> dict[str, Committed]:
     """Return committed offsets by group. Raises KafkaError for the first that may not be read."""
-    found = await admin.groups.offsets(groups)
+    results = await admin.groups.offsets(groups)
     return {
         name: {partition: unwrap(offset) for partition, offset in unwrap(offsets).items()}
-        for name, offsets in found.items()
+        for name, offsets in results.items()
     }
 
 
@@ -80,10 +80,10 @@ async def ends(
         for p in topic.partitions
         if p.leader is not None
     }
-    found = await admin.list_offsets({p: -1 for p in partitions if p in led})
+    results = await admin.list_offsets({p: -1 for p in partitions if p in led})
     return {
         partition: unwrap(listed).offset
-        for partition, listed in found.items()
+        for partition, listed in results.items()
         if not is_gone(listed)
     }
 
@@ -157,8 +157,8 @@ class Ages:
         }
         times = {at: self._times[at] for at in behind.items() if at in self._times}
         if missing := dict(at for at in behind.items() if at not in times):
-            for partition, found in (await admin.record_times(missing)).items():
-                time_ms = None if isinstance(found, KafkaError) else found
+            for partition, time_or_error in (await admin.record_times(missing)).items():
+                time_ms = None if isinstance(time_or_error, KafkaError) else time_or_error
                 times[partition, missing[partition]] = time_ms
         self._times = times
         now_ms = time.time() * 1000

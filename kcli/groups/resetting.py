@@ -167,23 +167,23 @@ class Targets:
                 raise Refused(f'The partitions "{",".join(map(str, wrong))}" {why}')
 
     async def _list_offsets(self, partitions: Iterable[TopicPartition], spec: int) -> Offsets:
-        found = await self._admin.list_offsets(dict.fromkeys(partitions, spec))
-        return {partition: unwrap(listed).offset for partition, listed in found.items()}
+        results = await self._admin.list_offsets(dict.fromkeys(partitions, spec))
+        return {partition: unwrap(listed).offset for partition, listed in results.items()}
 
     async def _within(self, targets: Offsets) -> Offsets:
         """Return the same offsets, moved into the range of their logs."""
         first = await self._list_offsets(targets, EARLIEST)
         last = await self._list_offsets(targets, LATEST)
-        found = {}
+        targets_within = {}
         for partition, offset in targets.items():
-            found[partition] = min(max(offset, first[partition]), last[partition])
-            if found[partition] != offset:
+            targets_within[partition] = min(max(offset, first[partition]), last[partition])
+            if targets_within[partition] != offset:
                 where = "higher than latest" if offset > last[partition] else "lower than earliest"
                 complain(
                     f"WARN New offset ({offset}) is {where} offset for topic partition "
-                    f"{partition}. Value will be set to {found[partition]}"
+                    f"{partition}. Value will be set to {targets_within[partition]}"
                 )
-        return found
+        return targets_within
 
     async def _shifted(self, group: str, partitions: Collection[TopicPartition]) -> Offsets:
         current = (await committed(self._admin, [group]))[group]
@@ -200,15 +200,15 @@ class Targets:
     async def _since(
         self, partitions: Collection[TopicPartition], since_ms: int, out: Rows | None
     ) -> Offsets:
-        found = await self._list_offsets(partitions, since_ms)
-        older = [partition for partition, offset in found.items() if offset < 0]
+        offsets = await self._list_offsets(partitions, since_ms)
+        older = [partition for partition, offset in offsets.items() if offset < 0]
         write: Callable[[str], None] = answer if out is None else complain
         for topic, number in older:
             write(
                 f"\nWarn: Partition {number} from topic {topic} is empty. Falling back to latest "
                 "known offset."
             )
-        return found | await self._list_offsets(older, LATEST)
+        return offsets | await self._list_offsets(older, LATEST)
 
     async def _current(self, group: str, partitions: Collection[TopicPartition]) -> Offsets:
         current = (await committed(self._admin, [group]))[group]

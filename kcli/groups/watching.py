@@ -92,14 +92,14 @@ class _Watcher:
         for group in groups:
             if group.state == DEAD:
                 raise Refused(f"Consumer group '{group.group}' does not exist.")
-        found = await readings(self._admin, groups)
+        positions = await readings(self._admin, groups)
         now_s = time.time()
         starts = await self._starts(
-            [reading for of_group in found.values() for reading in of_group]
+            [reading for of_group in positions.values() for reading in of_group]
         )
         group_lags = []
         for group in groups:
-            of_group = [lag.with_start(reading, starts) for reading in found[group.group]]
+            of_group = [lag.with_start(reading, starts) for reading in positions[group.group]]
             ages = await self._ages[group.group].seconds(self._admin, of_group)
             lags = [lag.lag_of(reading) for reading in of_group]
             in_all = lag.total(lags)
@@ -121,10 +121,10 @@ class _Watcher:
         unread = {
             reading.partition for reading in every if reading.end is not None and reading.lag != 0
         }
-        found = await self._admin.list_offsets(dict.fromkeys(unread, EARLIEST))
+        results = await self._admin.list_offsets(dict.fromkeys(unread, EARLIEST))
         return {
             p: listed_offset.offset
-            for p, listed_offset in found.items()
+            for p, listed_offset in results.items()
             if not isinstance(listed_offset, KafkaError)
         }
 

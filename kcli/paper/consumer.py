@@ -171,12 +171,12 @@ class PaperConsumer:
                 if task is not None and task.done():
                     task.result()
             left_ms = min(max(0.0, (deadline - loop.time()) * 1000), _SLICE_MS)
-            found = await self._poll_once(left_ms, max_records)
-            for batch in found:
+            batches = await self._poll_once(left_ms, max_records)
+            for batch in batches:
                 partition = TopicPartition(batch.topic, batch.partition)
                 self._progress.hand_out(partition, batch.next_offset)
-            if found or loop.time() >= deadline:
-                return found
+            if batches or loop.time() >= deadline:
+                return batches
 
     async def _poll_once(self, timeout_ms: float, max_records: int | None) -> list[FetchedBatch]:
         if self._consumer is not None:
@@ -312,17 +312,17 @@ class PaperConsumer:
         """Return the group as it is now; `_changed` is set once it changes."""
         self._changed.clear()
         zookeeper = self._zookeeper
-        found: dict[str, list[str]] = {topic: [] for topic in self._topics}
+        all_threads: dict[str, list[str]] = {topic: [] for topic in self._topics}
         for member in await zookeeper.children(znodes.members_path(self._group), self._look_again):
             with contextlib.suppress(NoNode):
                 data, _ = await zookeeper.get(znodes.member_path(self._group, member))
                 registration = znodes.decode_member(self._group, member, data)
                 for topic in self._topics:
-                    found[topic] += threads(member, registration, topic)
+                    all_threads[topic] += threads(member, registration, topic)
         partitions = {topic: await self._partitions(topic) for topic in self._topics}
         self._brokers = await self._addresses()
         return GroupView(
-            {topic: tuple(sorted(those)) for topic, those in found.items()},
+            {topic: tuple(sorted(those)) for topic, those in all_threads.items()},
             partitions,
             bool(self._brokers),
         )
@@ -337,16 +337,16 @@ class PaperConsumer:
 
     async def _addresses(self) -> list[str]:
         """Return the addresses of the brokers with this client's security protocol."""
-        found: list[str] = []
+        addresses: list[str] = []
         for broker in await self._children(znodes.BROKER_IDS):
             with contextlib.suppress(NoNode):
                 data, _ = await self._zookeeper.get(znodes.broker_path(int(broker)))
-                found += (
+                addresses += (
                     f"[{e.host}]:{e.port}" if ":" in e.host else f"{e.host}:{e.port}"
                     for e in znodes.decode_broker(int(broker), data).endpoints
                     if e.protocol == self._reading.security_protocol
                 )
-        return found
+        return addresses
 
     async def _children(self, path: str) -> Sequence[str]:
         try:

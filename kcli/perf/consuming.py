@@ -107,11 +107,11 @@ class Consuming:
         loop, options = asyncio.get_running_loop(), self._options
         last_s = loop.time()
         while self._records < options.records and loop.time() - last_s <= options.patience_s:
-            found = await consumer.poll_batches(POLL_MS)
-            if not found:
+            batches = await consumer.poll_batches(POLL_MS)
+            if not batches:
                 continue
             last_s = loop.time()
-            for batch in found:
+            for batch in batches:
                 records = batch.rows
                 self._records += len(records)
                 self._bytes += sum(map(len, filter(None, map(_value, records))))

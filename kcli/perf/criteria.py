@@ -101,12 +101,12 @@ def findings(
     """Return why a run fails. A relative criterion on a metric without a baseline finds nothing;
     `of` is the origin of the baseline in messages.
     """
-    found = []
+    result = []
     for criterion in criteria:
         if criterion.is_relative and criterion.metric not in baseline:
             continue
         before = baseline.get(criterion.metric, math.nan)
         why = criterion.finding(now.get(criterion.metric, math.nan), before, of)
         if why is not None:
-            found.append(why)
-    return found
+            result.append(why)
+    return result

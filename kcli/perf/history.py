@@ -60,10 +60,10 @@ def read(lines: Iterable[str]) -> tuple[list[Run], int]:
 
 def _run(line: str) -> Run | None:
     try:
-        found = json.loads(line)
-        if found.pop("schema") != SCHEMA:
+        fields = json.loads(line)
+        if fields.pop("schema") != SCHEMA:
             return None
-        run = Run(**found)
+        run = Run(**fields)
         numbers = all(isinstance(value, int | float) for value in run.results.values())
     except (ValueError, TypeError, KeyError, AttributeError):
         return None

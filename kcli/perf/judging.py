@@ -129,18 +129,18 @@ class RunEvaluation:
         `failure`: why the run as a whole must not be a baseline for others, whatever it measured.
         """
         measured = {metric: results[metric] for metric in self._metrics}
-        found = criteria.findings(self._criteria, measured, self._baseline, self._of)
-        for finding in found:
+        findings = criteria.findings(self._criteria, measured, self._baseline, self._of)
+        for finding in findings:
             report_problem(out, "CRITERION_MET", finding)
         if self._history is not None:
             run = replace(
                 self._run,
                 at=datetime.now(UTC).isoformat(timespec="seconds"),
                 results={k: v for k, v in measured.items() if not math.isnan(v)},
-                failed=[*found, *([] if failure is None else [failure])],
+                failed=[*findings, *([] if failure is None else [failure])],
             )
             append(self._history, run.line())
-        return FOUND if found else 0
+        return FOUND if findings else 0
 
 
 def report_problem(out: Rows | None, code: str, why: str) -> None:
@@ -193,20 +193,20 @@ def _command() -> str:
 
 
 def _criteria(options: SimpleNamespace, metrics: Sequence[str]) -> list[Criterion]:
-    found: list[Criterion] = []
+    criteria_list: list[Criterion] = []
     for text in options.fail_if:
         try:
-            found += criteria.parse(text, metrics)
+            criteria_list += criteria.parse(text, metrics)
         except ValueError as error:
             refuse(f"--fail-if: {error}")
-    relative = next((criterion.text for criterion in found if criterion.is_relative), None)
+    relative = next((criterion.text for criterion in criteria_list if criterion.is_relative), None)
     if relative and options.baseline is None:
         refuse(f"--fail-if {relative} compares with earlier runs: name their file with --baseline")
     if options.baseline is not None and not relative:
         refuse("--baseline is for --fail-if, which compares with it, such as --fail-if 'p99>+10%'")
     if options.baseline_runs is not None and options.baseline_runs < 1:
         refuse("--baseline-runs should be greater than zero")
-    return found
+    return criteria_list
 
 
 def _host() -> dict[str, Any]:

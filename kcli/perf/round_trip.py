@@ -85,9 +85,9 @@ class RoundTrips:
                 headers = _headers(trip, random)
                 began_s = loop.time()
                 await (await producer.send(trip.topic, value, key, headers=headers))
-                found = await consumer.poll(POLL_TIMEOUT_MS)
+                records = await consumer.poll(POLL_TIMEOUT_MS)
                 self._end_s = loop.time()
-                _check(found, value, key, headers)
+                _check(records, value, key, headers)
                 took_ns = round((self._end_s - began_s) * 1e9)
                 self._tally.add(took_ns // 1000, 1, trip.value_bytes)
                 if number % RECORDS_PER_REPORT == 0:
@@ -105,8 +105,8 @@ class RoundTrips:
 
     async def _seek_to_end(self, consumer: Consumer) -> None:
         """Seek to the end of all partitions, and determine the positions."""
-        found = await consumer.partitions_for(self._trip.topic)
-        partitions = [TopicPartition(self._trip.topic, p.partition) for p in found]
+        infos = await consumer.partitions_for(self._trip.topic)
+        partitions = [TopicPartition(self._trip.topic, p.partition) for p in infos]
         consumer.assign(partitions)
         await consumer.seek_to_end()
         for partition in partitions:
@@ -123,13 +123,15 @@ def _headers(trip: Trip, random: Random) -> Headers:
     )
 
 
-def _check(found: list[ConsumerRecord], value: bytes, key: bytes | None, headers: Headers) -> None:
+def _check(
+    records: list[ConsumerRecord], value: bytes, key: bytes | None, headers: Headers
+) -> None:
     """Check that exactly the sent record came back. Raises Refused, with Kafka's text."""
-    if not found:
+    if not records:
         raise Refused(f"poll() timed out before finding a result (timeout:[{POLL_TIMEOUT_MS}ms])")
-    if len(found) != 1:
-        raise Refused(f"Only one result was expected during this test. We found [{len(found)}]")
-    (record,) = found
+    if len(records) != 1:
+        raise Refused(f"Only one result was expected during this test. We found [{len(records)}]")
+    (record,) = records
     for what, read, sent in (("value", record.value, value), ("key", record.key, key)):
         if read != sent:
             raise Refused(

@@ -137,12 +137,12 @@ async def verify(admin: Admin, plan: ReassignmentPlan) -> Verified:
     )
 
 
-def print_status(found: Verified) -> None:
+def print_status(verification: Verified) -> None:
     answer("Status of partition reassignment:")
-    for partition, state in found.partitions.items():
+    for partition, state in verification.partitions.items():
         answer(state.line(partition))
     # With no moves, the line that Kafka's tool has for them is empty.
-    answer("\n".join(move.line(replica) for replica, move in found.log_dirs.items()))
+    answer("\n".join(move.line(replica) for replica, move in verification.log_dirs.items()))
 
 
 async def cancel(
@@ -276,7 +276,9 @@ async def _log_dir_moves(
     there = {node.id for node in (await admin.describe_cluster()).brokers}
     brokers = there & {replica.broker for replica in plan.log_dirs}
     described = await admin.describe_log_dirs(sorted(brokers))
-    return log_dir_moves(plan.log_dirs, {id: unwrap(found) for id, found in described.items()})
+    return log_dir_moves(
+        plan.log_dirs, {id: unwrap(directories) for id, directories in described.items()}
+    )
 
 
 async def _log_dirs(admin: Admin, current: Current) -> dict[TopicPartitionReplica, str]:
@@ -284,7 +286,9 @@ async def _log_dirs(admin: Admin, current: Current) -> dict[TopicPartitionReplic
     there = {node.id for node in (await admin.describe_cluster()).brokers}
     brokers = there & {broker for replicas in current.values() for broker in replicas}
     described = await admin.describe_log_dirs(sorted(brokers))
-    return places({id: unwrap(found) for id, found in described.items()}, is_future=False)
+    return places(
+        {id: unwrap(directories) for id, directories in described.items()}, is_future=False
+    )
 
 
 async def _check_brokers(admin: Admin, plan: ReassignmentPlan) -> None:

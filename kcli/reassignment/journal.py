@@ -53,9 +53,9 @@ class Journal:
     def read(cls, path: Path) -> Self:
         """Read a journal. Raises Refused if it does not exist or is invalid."""
         try:
-            found = json.loads(path.read_text())
-            if found["version"] != VERSION:
-                raise ValueError(f"its version is {found['version']}")
+            document = json.loads(path.read_text())
+            if document["version"] != VERSION:
+                raise ValueError(f"its version is {document['version']}")
             batches = [
                 [
                     PlannedMove(
@@ -66,9 +66,11 @@ class Journal:
                     )
                     for move in batch
                 ]
-                for batch in found["batches"]
+                for batch in document["batches"]
             ]
-            return cls(path, found["cluster_id"], found["throttle"], batches, found["done"])
+            return cls(
+                path, document["cluster_id"], document["throttle"], batches, document["done"]
+            )
         except FileNotFoundError:
             raise Refused(
                 f"{path}: the journal does not exist, so no planned reassignment was interrupted"

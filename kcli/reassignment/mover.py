@@ -123,10 +123,10 @@ class Mover:
         """Return the bytes that have been copied."""
         new_replicas = {m.partition: set(m.target) - set(m.source) for m in batch}
         brokers = sorted(set[BrokerId]().union(*new_replicas.values()))
-        found = await bytes_of_replicas(self._admin, brokers)
+        sizes = await bytes_of_replicas(self._admin, brokers)
         return sum(
             size
-            for (broker, p), size in found.items()
+            for (broker, p), size in sizes.items()
             if p in new_replicas and broker in new_replicas[p]
         )
 
@@ -144,15 +144,17 @@ class Mover:
 
     async def _elsewhere(self, batch: Sequence[PlannedMove]) -> list[str]:
         described = await self._admin.describe_topics(sorted({m.partition.topic for m in batch}))
-        found = []
+        others = []
         for move in batch:
             topic = described[move.partition.topic]
             if isinstance(topic, KafkaError):
                 continue
             (there,) = (p for p in topic.partitions if p.partition == move.partition.partition)
             if tuple(there.replicas) != move.target:
-                found.append(f"{move.partition} was moved to {', '.join(map(str, there.replicas))}")
-        return found
+                others.append(
+                    f"{move.partition} was moved to {', '.join(map(str, there.replicas))}"
+                )
+        return others
 
     # Throttles
 

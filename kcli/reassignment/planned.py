@@ -103,8 +103,8 @@ async def _placement(admin: Admin) -> tuple[Placement, set[str]]:
         for partition in topic.partitions
     }
     sizes: dict[TopicPartition, int] = {}
-    found = await bytes_of_replicas(admin, [node.id for node in nodes])
-    for (_, partition), size in found.items():
+    replica_sizes = await bytes_of_replicas(admin, [node.id for node in nodes])
+    for (_, partition), size in replica_sizes.items():
         sizes[partition] = max(size, sizes.get(partition, 0))
     racks = {node.id: node.rack for node in nodes}
     return Placement(racks, replicas, sizes), {t.name for t in listed if t.is_internal}

@@ -181,7 +181,9 @@ def proposed(
             )
         start, shift = starts[topic]
         replicas = place(racks, len(of_topic), len(of_topic[0]), start=start, shift=shift)
-        placed |= {TopicPartition(topic, n): found for n, found in enumerate(replicas)}
+        placed |= {
+            TopicPartition(topic, n): new_replicas for n, new_replicas in enumerate(replicas)
+        }
     return placed
 
 

@@ -56,15 +56,15 @@ class LogDirMove(NamedTuple):
 
     def line(self, replica: TopicPartitionReplica) -> str:
         where = f"Partition {replica.partition} on broker {replica.broker} is"
-        found = "found in any live log"
+        place = "found in any live log"
         if not self.broker_is_there:
             return (
-                f"Partition {replica.partition} cannot be {found} directory on broker "
+                f"Partition {replica.partition} cannot be {place} directory on broker "
                 f"{replica.broker}."
             )
         if self.current is None:
             return (
-                f"Partition {replica.partition} is not {found} dir on broker {replica.broker}. "
+                f"Partition {replica.partition} is not {place} dir on broker {replica.broker}. "
                 "There is likely an offline log directory on the broker."
             )
         if self.future == self.target:

@@ -43,15 +43,15 @@ def moves(
     The sources of a partition that is being reassigned already are its replicas without the added
     ones.
     """
-    found = {
+    result = {
         partition: PartitionMove(_origin(reassignment), frozenset(reassignment.adding))
         for partition, reassignment in reassignments.items()
     }
     for partition, replicas in targets.items():
-        moving = found.get(partition)
+        moving = result.get(partition)
         sources = moving.sources if moving is not None else frozenset(current[partition])
-        found[partition] = PartitionMove(sources, frozenset(replicas) - sources)
-    return found
+        result[partition] = PartitionMove(sources, frozenset(replicas) - sources)
+    return result
 
 
 def topic_throttles(moving: Mapping[TopicPartition, PartitionMove]) -> Changes:

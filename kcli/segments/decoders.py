@@ -135,7 +135,7 @@ def _text(text: str) -> str:
     escaped = json.dumps(text, ensure_ascii=False)
     return re.sub(
         r"\\(?:u[0-9a-f]{4}|.)",
-        lambda found: f"\\u{found[0][2:].upper()}" if found[0][1] == "u" else found[0],
+        lambda match: f"\\u{match[0][2:].upper()}" if match[0][1] == "u" else match[0],
         escaped,
     )
 

@@ -151,14 +151,14 @@ class Problems:
                 yield path, "CORRUPT_BATCH", f"the CRC of the batch at position {position} is wrong"
         for path, count in self.junk.items():
             yield path, "INVALID_BYTES", f"{count} bytes follow the last whole batch"
-        for code, text, found in (
+        for code, text, entries in (
             ("OFFSET_GAP", "offset {} is followed by {}", self.gaps),
             ("INDEX_MISMATCH", "index offset {}, log offset {}", self.mismatches),
             ("TIMESTAMP_MISMATCH", "index timestamp {}, log timestamp {}", self.times),
             ("TIMESTAMP_ORDER", "index timestamp {} after {}", self.orders),
             ("OFFSET_NOT_FOUND", "index offset {}, found log offset {}", self.missing),
         ):
-            for path, pairs in found.items():
+            for path, pairs in entries.items():
                 for pair in pairs:
                     yield path, code, text.format(*pair)
 
@@ -223,8 +223,8 @@ def index_entries(
         slice_ = log[position : position + max_message_bytes]
         _, batch = next(batches(slice_, path), (0, None))
         if batch is None or batch.last_offset != offset:
-            found = -1 if batch is None else batch.last_offset
-            problems.mismatches.setdefault(path, []).append((offset, found))
+            last_offset = -1 if batch is None else batch.last_offset
+            problems.mismatches.setdefault(path, []).append((offset, last_offset))
         yield IndexEntry(offset, position)
 
 
@@ -249,8 +249,8 @@ def time_index_entries(
         offset = base_offset + relative
         slot = bisect.bisect_right(positions, relative, key=lambda entry: entry[0]) - 1
         start = positions[slot][1] if slot >= 0 else 0
-        found = (b for _, b in batches(log, path, start) if b.last_offset >= offset)
-        batch = next(found, None)
+        matches = (b for _, b in batches(log, path, start) if b.last_offset >= offset)
+        batch = next(matches, None)
         if batch is None or batch.last_offset != offset:
             last = -1 if batch is None else batch.last_offset
             problems.missing.setdefault(path, []).append((offset, last))

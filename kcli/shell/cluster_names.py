@@ -61,15 +61,15 @@ class ClusterNames:
                 return dict(json.loads(path.read_bytes()))
         except (OSError, ValueError):
             pass  # missing or damaged: it is written again
-        found = _ask(self._options, kind)
+        names_by_kind = _ask(self._options, kind)
         try:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             new = path.with_suffix(f".{os.getpid()}")
-            new.write_text(json.dumps(found))
+            new.write_text(json.dumps(names_by_kind))
             new.replace(path)
         except OSError:
             pass  # no cache then: the cluster is asked again next time
-        return found
+        return names_by_kind
 
 
 def cache_directory() -> Path:

@@ -58,11 +58,11 @@ def main(arguments: Sequence[str]) -> NoReturn:
         line, text = words
         words = split(line)
         prefix_length = len(split(line.removesuffix(text))[-1])
-    found = complete(words, _cluster_names)
-    if found.file is not None:
-        print(FILES, prefix_length, found.before, found.file, sep="\t")
-    for value, note in found.candidates:
-        whole = (found.before + value)[prefix_length:]
+    values = complete(words, _cluster_names)
+    if values.file is not None:
+        print(FILES, prefix_length, values.before, values.file, sep="\t")
+    for value, note in values.candidates:
+        whole = (values.before + value)[prefix_length:]
         print(whole if shell == "bash" else f"{whole}\t{' '.join(note.split())}")
     sys.stdout.flush()
     os._exit(0)
@@ -122,8 +122,8 @@ def _of_submission(
         return FoundValues(file=word)
     if _is_option(word):
         return _Line(command, (), names_of).complete(word)
-    found = _matching(word, JOBS.items())
-    return found if found.candidates else FoundValues(file=word)
+    values = _matching(word, JOBS.items())
+    return values if values.candidates else FoundValues(file=word)
 
 
 class _Line:
@@ -170,8 +170,8 @@ class _Line:
             return self._value(option, word.removesuffix(value), value)
         if _is_option(word) and not self._ended:
             return self._option(word)
-        found = self._argument(word)
-        return self._option(word) if found == NOTHING and word in ("", "-") else found
+        values = self._argument(word)
+        return self._option(word) if values == NOTHING and word in ("", "-") else values
 
     def _option(self, word: str) -> FoundValues:
         """Return options that may still be given; older spellings if no other option matches."""
@@ -188,8 +188,8 @@ class _Line:
         for options in (current, older):
             # All names may be written with one dash.
             spelled = [(f"-{_bare(n)}" if single else n, note) for n, note in options]
-            if (found := _matching(word, spelled)).candidates:
-                return found
+            if (values := _matching(word, spelled)).candidates:
+                return values
         return NOTHING
 
     def _argument(self, word: str) -> FoundValues:

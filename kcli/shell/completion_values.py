@@ -129,12 +129,12 @@ def added_settings(query: CompletionQuery) -> Iterable[Candidate]:
     """Complete the last of KEY=VALUE,KEY=VALUE."""
     before, last = _last(query)
     if bounded := _quotas(query):
-        found: Iterable[Candidate] = [Candidate(f"{key}=") for key in bounded]
+        candidates: Iterable[Candidate] = [Candidate(f"{key}=") for key in bounded]
     elif _is_of_topics(query):
-        found = topic_settings(last)
+        candidates = topic_settings(last)
     else:
-        found = dynamic_settings(last)
-    return (Candidate(before + candidate.value, candidate.note) for candidate in found)
+        candidates = dynamic_settings(last)
+    return (Candidate(before + candidate.value, candidate.note) for candidate in candidates)
 
 
 def deleted_settings(query: CompletionQuery) -> Iterable[Candidate]:

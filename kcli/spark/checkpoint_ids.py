@@ -30,9 +30,9 @@ def checkpoint_with_ids(
     offsets: Mapping[TopicPartition, Offset], ids: Mapping[str, UUID]
 ) -> Checkpoint:
     """Return offsets with the ids of their topics, as far as these are known."""
-    found = checkpoint_of(offsets)
-    keys = [f"{topic}@{id_text(ids[topic])}" for topic in found if topic in ids]
-    return found | {key: {} for key in keys}
+    checkpoint = checkpoint_of(offsets)
+    keys = [f"{topic}@{id_text(ids[topic])}" for topic in checkpoint if topic in ids]
+    return checkpoint | {key: {} for key in keys}
 
 
 def ids_of(checkpoint: Mapping[str, Mapping[str, int]]) -> TopicIds:

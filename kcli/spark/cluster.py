@@ -76,8 +76,8 @@ def stop(directory: str) -> int:
             if number == signal.SIGKILL or process.role in ("master", "worker"):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process.pid, number)
-        while found := [process.pid for process in processes(directory)]:
-            ended.update(found)
+        while alive := [process.pid for process in processes(directory)]:
+            ended.update(alive)
             if time.monotonic() > deadline:
                 break
             time.sleep(LOOK_AGAIN_S)
@@ -88,12 +88,12 @@ def stop(directory: str) -> int:
 
 def members(directory: str) -> list[ClusterProcess]:
     """Return the master and its workers."""
-    found = list(processes(directory))
-    master = next((process for process in found if process.role == "master"), None)
+    cluster_processes = list(processes(directory))
+    master = next((process for process in cluster_processes if process.role == "master"), None)
     master_state = None
     if master is not None:
         master_state = _master_state(master.option("--host"), master.option("--webui-port"))
-    return standalone.members(found, master_state)
+    return standalone.members(cluster_processes, master_state)
 
 
 def processes(directory: str) -> Iterator[Process]:

@@ -160,7 +160,7 @@ class _Records:
 
     def _headers(self, at: Ints, ends: Ints) -> tuple[_Slots, _Slots]:
         """Return the names and the values of all headers in order."""
-        found: list[tuple[Ints, _Slots, _Slots]] = []
+        levels: list[tuple[Ints, _Slots, _Slots]] = []
         of = np.flatnonzero(self.header_counts)
         at, rest = at[of], self.header_counts[of]
         while len(of):
@@ -168,18 +168,18 @@ class _Records:
             if np.any(names.null):
                 raise ProtocolError("a header without a name")
             values, at = self._slots(at)
-            found.append((of, names, values))
+            levels.append((of, names, values))
             rest = rest - 1
             done = rest == 0
             if np.any(np.where(done, at != ends[of], at > ends[of])):
                 raise ProtocolError("a record whose length does not match its fields")
             of, at, rest = of[~done], at[~done], rest[~done]
-        if not found:
+        if not levels:
             none = np.zeros(0, np.int64)
             empty = _Slots(none, none, none.astype(np.bool_))
             return empty, empty
-        order = np.argsort(np.concatenate([of for of, _, _ in found]), kind="stable")
-        return _joined([n for _, n, _ in found], order), _joined([v for _, _, v in found], order)
+        order = np.argsort(np.concatenate([of for of, _, _ in levels]), kind="stable")
+        return _joined([n for _, n, _ in levels], order), _joined([v for _, _, v in levels], order)
 
     def offsets(self, of: Sequence[ColumnBatch]) -> Ints:
         delta, counts = self.offset_deltas, self.counts

@@ -64,7 +64,7 @@ class AbortedRange(NamedTuple):
 
 
 def visible(
-    found: Iterable[RecordBatch],
+    record_batches: Iterable[RecordBatch],
     partition: TopicPartition,
     aborted: Sequence[AbortedRange] = (),
     *,
@@ -75,7 +75,7 @@ def visible(
     """
     waiting = sorted(aborted, reverse=True)
     aborting: set[ProducerId] = set()
-    for batch in found:
+    for batch in record_batches:
         if check_crcs and not batch.is_valid_crc():
             raise KafkaError(
                 ErrorCode.corrupt_message,
@@ -97,7 +97,7 @@ def _aborts(batch: RecordBatch) -> bool:
 
 
 def arrow_batches(
-    found: Iterable[RecordBatch],
+    record_batches: Iterable[RecordBatch],
     partition: TopicPartition,
     start: Offset,
     end: Offset,
@@ -112,7 +112,7 @@ def arrow_batches(
     """
     parts: list[ColumnBatch] = []
     size = 0
-    for batch in found:
+    for batch in record_batches:
         if batch.last_offset < start or batch.base_offset >= end:
             continue
         parts.append(_part(batch))

@@ -144,8 +144,8 @@ def headers_of(column: pa.ListArray) -> pa.BinaryArray:
 
 
 def _offsets(column: pa.BinaryArray) -> Numbers:
-    found = np.frombuffer(column.buffers()[1], np.int32)[column.offset :][: len(column) + 1]
-    return found.astype(np.int64)
+    offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset :][: len(column) + 1]
+    return offsets.astype(np.int64)
 
 
 def _lengths(column: pa.BinaryArray, null: int = 0) -> Numbers:
@@ -178,11 +178,11 @@ def _varints(numbers: Numbers) -> _Part:
     lengths = np.ones(len(numbers), np.int64)
     for n in range(1, width):
         lengths += zigzag >> np.uint64(7 * n) != 0
-    found = np.empty((len(numbers), width), np.uint8)
+    digits = np.empty((len(numbers), width), np.uint8)
     for n in range(width):
         low = (zigzag >> np.uint64(7 * n)).astype(np.uint8) & 0x7F
-        found[:, n] = low | ((lengths > n + 1).astype(np.uint8) << 7)
-    return _Part(found, lengths)
+        digits[:, n] = low | ((lengths > n + 1).astype(np.uint8) << 7)
+    return _Part(digits, lengths)
 
 
 def _packed(parts: list[_Part]) -> pa.BinaryArray:

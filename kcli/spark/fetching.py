@@ -56,14 +56,14 @@ def read_ranges(
 ) -> Iterator[tuple[KafkaOffsetRange, pa.RecordBatch]]:
     """Yield the records of the ranges, with these columns."""
     with Blocking(Fetch, options, ranges) as fetch:
-        while (found := fetch.next()) is not None:
+        while (result := fetch.next()) is not None:
             shown = visible(
-                found.batches, found.range.partition, found.aborted, check_crcs=fetch.check_crcs
+                result.batches, result.range.partition, result.aborted, check_crcs=fetch.check_crcs
             )
             for batch in arrow_batches(
-                shown, found.range.partition, found.start, found.range.end, columns
+                shown, result.range.partition, result.start, result.range.end, columns
             ):
-                yield found.range, batch
+                yield result.range, batch
 
 
 class Fetched(NamedTuple):
@@ -115,15 +115,15 @@ class Fetch:
         (default.api.timeout.ms without any progress).
         """
         assert self._ahead is not None
-        found = await self._ahead
-        if found is not None:
+        result = await self._ahead
+        if result is not None:
             self._ahead = asyncio.create_task(self._fetch())
-        return found
+        return result
 
     async def _fetch(self) -> Fetched | None:
         while self._fetches:
-            if (found := await self._fetches[0].fetch()) is not None:
-                return found
+            if (result := await self._fetches[0].fetch()) is not None:
+                return result
             self._fetches.popleft()
         return None
 
@@ -255,8 +255,8 @@ class RangeFetch:
 
     def _accept(self, p: Any) -> Fetched:
         partition = self._range.partition
-        found = list(batches(p.records or b""))
-        if not found:
+        record_batches = list(batches(p.records or b""))
+        if not record_batches:
             if p.records:
                 raise ProtocolError(
                     f"the fetch response for {partition} contains no complete batch"
@@ -267,18 +267,18 @@ class RangeFetch:
                 f"partition {partition} has no records from offset {self._position} on, but"
                 f" should have all before {self._range.end}",
             )
-        if found[-1].next_offset <= self._position:
+        if record_batches[-1].next_offset <= self._position:
             raise ProtocolError(
                 f"the fetch of {partition} from offset {self._position} ended at"
-                f" {found[-1].next_offset}"
+                f" {record_batches[-1].next_offset}"
             )
-        start, self._position = self._position, found[-1].next_offset
+        start, self._position = self._position, record_batches[-1].next_offset
         aborted = [
             AbortedRange(a.first_offset, a.producer_id)
             for a in p.aborted_transactions or ()
             if self._isolation == READ_COMMITTED
         ]
-        return Fetched(self._range, start, found, aborted)
+        return Fetched(self._range, start, record_batches, aborted)
 
     async def _out_of_range(self) -> Fetched | None:
         """Continue at the log start offset, if the records before it may be skipped."""

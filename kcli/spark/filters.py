@@ -151,8 +151,8 @@ def _within(bounds: Bounds, plain: Any) -> tuple[Bounds, bool]:
             start, end = min(offsets), max(offsets) + 1
         case _:
             return bounds, False
-    found = replace(bounds, start=max(bounds.start, start), end=min(bounds.end, end))
-    return found, not isinstance(plain, In)
+    result = replace(bounds, start=max(bounds.start, start), end=min(bounds.end, end))
+    return result, not isinstance(plain, In)
 
 
 def _since(bounds: Bounds, plain: Any) -> Bounds:

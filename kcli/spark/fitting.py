@@ -72,24 +72,24 @@ def decode(
     does not have a type.
     """
     convert = converter_of(kind, leaf_converter)
-    found: list[Decoded] = []
+    columns: list[Decoded] = []
     at, size = 0, len(values)
-    while at < len(values) or not found:
+    while at < len(values) or not columns:
         part = values[at : at + size]
         if at_once is not None and (data := at_once(part)) is not None:
-            found.append(Decoded(data, pa.nulls(len(data), pa.string())))
+            columns.append(Decoded(data, pa.nulls(len(data), pa.string())))
             size *= 4
         elif at_once is not None and size // 4 >= MIN_AT_ONCE:
             size //= 4
             continue
         else:
             part = values[at : at + ONE_BY_ONE]
-            found.append(decode_each(part.to_pylist(), kind, parse, convert))
+            columns.append(decode_each(part.to_pylist(), kind, parse, convert))
             size = MIN_AT_ONCE
         at += len(part)
-    if len(found) == 1:
-        return found[0]
-    return Decoded(*(pa.concat_arrays(column) for column in zip(*found, strict=True)))
+    if len(columns) == 1:
+        return columns[0]
+    return Decoded(*(pa.concat_arrays(column) for column in zip(*columns, strict=True)))
 
 
 def decode_each(
@@ -99,15 +99,15 @@ def decode_each(
     data: list[Any] = []
     reasons: list[str | None] = []
     for value in values:
-        found = reason = None
+        element = reason = None
         if value is not None:
             try:
-                found = convert(parse(value))
+                element = convert(parse(value))
             except SchemaMismatch as mismatch:
                 reason = str(mismatch)
             except RecursionError:
                 reason = "refused: it is nested too deeply"
-        data.append(found)
+        data.append(element)
         reasons.append(reason)
     return Decoded(pa.array(data, kind), pa.array(reasons, pa.string()))
 
@@ -139,10 +139,10 @@ def _converter(kind: pa.DataType, leaf_converter: LeafConverter, where: str) -> 
 
 
 def _required(convert: Converter) -> Converter:
-    def required(found: Any) -> Any:
-        if found is None:
+    def required(value: Any) -> Any:
+        if value is None:
             raise SchemaMismatch("is null or missing")
-        return convert(found)
+        return convert(value)
 
     return required
 
@@ -151,16 +151,16 @@ def _element(field: pa.Field, leaf_converter: LeafConverter, where: str) -> Conv
     convert = _converter(field.type, leaf_converter, where)
     if not field.nullable:
         return _required(convert)
-    return lambda found: None if found is None else convert(found)
+    return lambda value: None if value is None else convert(value)
 
 
 def _struct(kind: pa.StructType, leaf_converter: LeafConverter, where: str) -> Converter:
     fields = [(f.name, _element(f, leaf_converter, f"{where}.{f.name}")) for f in kind]
 
-    def convert(found: Any) -> dict[str, Any]:
-        if type(found) is not Pairs:
-            raise type_mismatch(found, "a map")
-        by_name = {name: value for name, value in found if type(name) is str}
+    def convert(items: Any) -> dict[str, Any]:
+        if type(items) is not Pairs:
+            raise type_mismatch(items, "a map")
+        by_name = {name: value for name, value in items if type(name) is str}
         row = {}
         for name, element in fields:
             try:
@@ -175,11 +175,11 @@ def _struct(kind: pa.StructType, leaf_converter: LeafConverter, where: str) -> C
 def _list(kind: pa.ListType, leaf_converter: LeafConverter, where: str) -> Converter:
     element = _element(kind.value_field, leaf_converter, f"{where}[]")
 
-    def convert(found: Any) -> list[Any]:
-        if type(found) is not list:
-            raise type_mismatch(found, "an array")
+    def convert(items: Any) -> list[Any]:
+        if type(items) is not list:
+            raise type_mismatch(items, "an array")
         row = []
-        for i, value in enumerate(found):
+        for i, value in enumerate(items):
             try:
                 row.append(element(value))
             except SchemaMismatch as error:
@@ -197,11 +197,11 @@ def _map(kind: pa.MapType, leaf_converter: LeafConverter, where: str) -> Convert
             f"the schema has a map with keys of {kind.key_type}; use keys of a simple type"
         )
 
-    def convert(found: Any) -> list[tuple[Any, Any]]:
-        if type(found) is not Pairs:
-            raise type_mismatch(found, "a map")
+    def convert(items: Any) -> list[tuple[Any, Any]]:
+        if type(items) is not Pairs:
+            raise type_mismatch(items, "a map")
         row = {}
-        for name, value in found:
+        for name, value in items:
             try:
                 row[key(name)] = item(value)
             except SchemaMismatch as error:
@@ -223,8 +223,8 @@ _NAMES = {
 }
 
 
-def type_mismatch(found: Any, expected: str) -> SchemaMismatch:
-    what = next((name for kind, name in _NAMES.items() if isinstance(found, kind)), "an extension")
+def type_mismatch(value: Any, expected: str) -> SchemaMismatch:
+    what = next((name for kind, name in _NAMES.items() if isinstance(value, kind)), "an extension")
     return SchemaMismatch(f"expected {expected}, found {what}")
 
 
@@ -252,17 +252,17 @@ def integer(kind: pa.DataType) -> Converter:
     most = (1 << (kind.bit_width - 1)) - 1
     least = -most - 1
 
-    def convert(found: Any) -> int:
-        if type(found) is not int:
-            raise type_mismatch(found, "an integer")
-        if not least <= found <= most:
-            raise SchemaMismatch(f"{found} has more than {kind.bit_width} bits")
-        return found
+    def convert(value: Any) -> int:
+        if type(value) is not int:
+            raise type_mismatch(value, "an integer")
+        if not least <= value <= most:
+            raise SchemaMismatch(f"{value} has more than {kind.bit_width} bits")
+        return value
 
     return convert
 
 
-def boolean(found: Any) -> bool:
-    if type(found) is not bool:
-        raise type_mismatch(found, "a boolean")
-    return found
+def boolean(value: Any) -> bool:
+    if type(value) is not bool:
+        raise type_mismatch(value, "a boolean")
+    return value

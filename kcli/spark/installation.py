@@ -22,13 +22,13 @@ def script(name: str) -> tuple[str, dict[str, str]]:
     """Return the path of one of Spark's scripts, and additional environment variables. Raises
     Refused if Spark cannot run.
     """
-    found = {}
+    specs = {}
     for package in ("pyspark", "pyarrow", "numpy"):
         if (spec := importlib.util.find_spec(package)) is None:
             raise Refused(f"{package} is not installed next to k: {EXTRA}")
-        found[package] = spec
+        specs[package] = spec
     _java()
-    home = os.path.dirname(str(found["pyspark"].origin))
+    home = os.path.dirname(str(specs["pyspark"].origin))
     variables = environment(
         os.environ, spark_home=home, python=sys.executable, sources=_beside(home)
     )
@@ -51,12 +51,12 @@ def quiet_java() -> dict[str, str]:
 def _java() -> str:
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else "java"
-    if (found := shutil.which(java)) is None:
+    if (path := shutil.which(java)) is None:
         raise Refused(
             f"Spark requires Java 17 or later, but {java} does not exist; install Java, or set"
             " JAVA_HOME"
         )
-    return found
+    return path
 
 
 def sources() -> str | None:

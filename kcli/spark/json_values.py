@@ -129,48 +129,48 @@ def _at_once(values: pa.Array, read_as: pa.DataType, kind: pa.DataType) -> pa.Ar
         )
         if len(read) != len(values):
             return None
-        found = pa.concat_arrays(read["r"].chunks)
+        column = pa.concat_arrays(read["r"].chunks)
         # A null in JSON is not a value.
-        return _as(found, kind) if found.null_count == values.null_count else None
+        return _as(column, kind) if column.null_count == values.null_count else None
     except (pa.ArrowInvalid, ColumnReadFailed):
         return None
 
 
-def _as(found: pa.Array, kind: pa.DataType) -> pa.Array:
+def _as(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """Convert columns of Arrow's reader to the wanted type."""
     if pa.types.is_struct(kind):
         parts = []
-        for field, part in zip(kind, found.flatten(), strict=True):
+        for field, part in zip(kind, column.flatten(), strict=True):
             # If the whole is null the part may be null, but that needs a closer look.
             if part.null_count and not field.nullable:
                 raise ColumnReadFailed
             parts.append(_as(part, field.type))
-        mask = found.is_null() if found.null_count else None
+        mask = column.is_null() if column.null_count else None
         return pa.StructArray.from_arrays(parts, fields=list(kind), mask=mask)
     if pa.types.is_list(kind):
-        elements = found.flatten()
+        elements = column.flatten()
         if elements.null_count and not kind.value_field.nullable:
             raise ColumnReadFailed
-        ends = pc.cumulative_sum(pc.fill_null(pc.list_value_length(found), 0))
+        ends = pc.cumulative_sum(pc.fill_null(pc.list_value_length(column), 0))
         at = pa.concat_arrays([pa.array([0], pa.int32()), ends])
-        mask = found.is_null() if found.null_count else None
+        mask = column.is_null() if column.null_count else None
         return pa.ListArray.from_arrays(at, _as(elements, kind.value_type), type=kind, mask=mask)
     if pa.types.is_floating(kind):
         # Arrow accepts more numbers that are not finite than JSON has.
-        if pc.all(pc.is_finite(found)).as_py() is False:
+        if pc.all(pc.is_finite(column)).as_py() is False:
             raise ColumnReadFailed
-        return found.cast(kind, safe=False)
+        return column.cast(kind, safe=False)
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
-        return _as_time(found, kind)
-    return found.cast(kind)
+        return _as_time(column, kind)
+    return column.cast(kind)
 
 
-def _as_time(found: pa.Array, kind: pa.DataType) -> pa.Array:
+def _as_time(column: pa.Array, kind: pa.DataType) -> pa.Array:
     pattern = _PLAIN_DATE if pa.types.is_date(kind) else _PLAIN_TIME
     zone = "(Z|[+-][0-9]{2}:[0-9]{2})" if pa.types.is_timestamp(kind) and kind.tz else ""
-    if pc.all(pc.match_substring_regex(found, f"{pattern}{zone}$")).as_py() is False:
+    if pc.all(pc.match_substring_regex(column, f"{pattern}{zone}$")).as_py() is False:
         raise ColumnReadFailed
-    return found.cast(kind)
+    return column.cast(kind)
 
 
 def _text_of(lines: pa.Array) -> pa.Buffer:
@@ -194,9 +194,9 @@ def parse(value: bytes) -> Any:
 
 
 def _real(text: str) -> _Real:
-    found = _Real(text)
-    found.text = text
-    return found
+    number = _Real(text)
+    number.text = text
+    return number
 
 
 def leaf_converter(kind: pa.DataType) -> Converter | None:
@@ -217,13 +217,13 @@ def leaf_converter(kind: pa.DataType) -> Converter | None:
     return None
 
 
-def _float(found: Any) -> float:
-    if type(found) is str and found in _NOT_FINITE:
-        return float(found)
-    if type(found) not in (float, _Real, int):
-        raise type_mismatch(found, "a number")
+def _float(value: Any) -> float:
+    if type(value) is str and value in _NOT_FINITE:
+        return float(value)
+    if type(value) not in (float, _Real, int):
+        raise type_mismatch(value, "a number")
     try:
-        return float(found)
+        return float(value)
     except OverflowError:
         raise SchemaMismatch("an integer too large for a float") from None
 
@@ -233,71 +233,71 @@ def _decimal(kind: pa.Decimal128Type) -> Converter:
     most = decimal.Decimal(1).scaleb(kind.precision - kind.scale)
     exact = decimal.Context(prec=100, rounding=decimal.ROUND_HALF_UP)
 
-    def convert(found: Any) -> decimal.Decimal:
-        if type(found) not in (int, _Real, str) or (type(found) is str and "_" in found):
-            raise type_mismatch(found, "a number")
+    def convert(value: Any) -> decimal.Decimal:
+        if type(value) not in (int, _Real, str) or (type(value) is str and "_" in value):
+            raise type_mismatch(value, "a number")
         try:
-            number = decimal.Decimal(getattr(found, "text", found))
+            number = decimal.Decimal(getattr(value, "text", value))
             if number.is_finite() and -most < number < most:
                 number = number.quantize(last, context=exact)
                 if -most < number < most:
                     return number
         except decimal.InvalidOperation:
-            raise type_mismatch(found, "a number") from None
+            raise type_mismatch(value, "a number") from None
         raise SchemaMismatch(f"a number that does not fit decimal({kind.precision},{kind.scale})")
 
     return convert
 
 
-def _string(found: Any) -> str:
-    if type(found) is not str:
-        text = getattr(found, "text", None)
-        return text if text is not None else json.dumps(_plain(found), separators=(",", ":"))
-    return valid_text(found)
+def _string(value: Any) -> str:
+    if type(value) is not str:
+        text = getattr(value, "text", None)
+        return text if text is not None else json.dumps(_plain(value), separators=(",", ":"))
+    return valid_text(value)
 
 
-def _plain(found: Any) -> Any:
-    if type(found) is Pairs:
-        return {name: _plain(value) for name, value in found}
-    return [_plain(value) for value in found] if type(found) is list else found
+def _plain(parsed_value: Any) -> Any:
+    if type(parsed_value) is Pairs:
+        return {name: _plain(value) for name, value in parsed_value}
+    return [_plain(value) for value in parsed_value] if type(parsed_value) is list else parsed_value
 
 
-def _binary(found: Any) -> bytes:
-    if type(found) is not str:
-        raise type_mismatch(found, "a string in base64")
+def _binary(value: Any) -> bytes:
+    if type(value) is not str:
+        raise type_mismatch(value, "a string in base64")
     try:
-        return base64.b64decode(found, validate=True)
+        return base64.b64decode(value, validate=True)
     except ValueError:
         raise SchemaMismatch("a string that is not base64") from None
 
 
-def _date(found: Any) -> datetime.date:
-    if type(found) is not str:
-        raise type_mismatch(found, "a date")
+def _date(value: Any) -> datetime.date:
+    if type(value) is not str:
+        raise type_mismatch(value, "a date")
     try:
-        if _DATE.fullmatch(found):
-            return datetime.date.fromisoformat(found)
+        if _DATE.fullmatch(value):
+            return datetime.date.fromisoformat(value)
     except ValueError:
         pass
     raise SchemaMismatch("a string that is not a date, such as 2020-01-31")
 
 
-def _timestamp(found: Any) -> int:
-    if type(found) is int:
-        if found * 1_000_000 not in _INT64:
+def _timestamp(value: Any) -> int:
+    if type(value) is int:
+        if value * 1_000_000 not in _INT64:
             raise SchemaMismatch("a time outside Spark's range")
-        return found * 1_000_000
-    return _micros(found, zoned=True)
+        return value * 1_000_000
+    return _micros(value, zoned=True)
 
 
-def _timestamp_ntz(found: Any) -> int:
-    return _micros(found, zoned=False)
+def _timestamp_ntz(value: Any) -> int:
+    return _micros(value, zoned=False)
 
 
-def _micros(found: Any, *, zoned: bool) -> int:
-    if type(found) is not str:
-        raise type_mismatch(found, "a time")
-    parts = _TIME.fullmatch(found)
+def _micros(value: Any, *, zoned: bool) -> int:
+    if type(value) is not str:
+        raise type_mismatch(value, "a time")
+    parts = _TIME.fullmatch(value)
     try:
         if parts is not None and (zoned or parts[4] is None):
             zone = (parts[4] or "Z").replace("Z", "+00:00")

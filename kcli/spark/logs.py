@@ -99,16 +99,16 @@ class Logs:
         await self._cluster.retry("metadata", deadline, lambda: self._learn(names))
         topics = self._cluster.topics
         if isinstance(selection, Assign):
-            found = {
+            ids = {
                 partition: topics[partition.topic].id
                 for partition in selection.partitions
                 if self._cluster.partition(partition) is not None
             }
-            if not may_lack and (missing := [p for p in selection.partitions if p not in found]):
+            if not may_lack and (missing := [p for p in selection.partitions if p not in ids]):
                 raise ConfigError(
                     f"option assign names {', '.join(map(str, missing))}, which does not exist"
                 )
-            return found
+            return ids
         if isinstance(selection, Subscribe):
             if not may_lack and (
                 lacking := [name for name in selection.topics if name not in topics]
@@ -146,17 +146,17 @@ class Logs:
         """Return the first offset with a record not older than a time; partitions without one are
         left out.
         """
-        found = await self._list_offsets(dict.fromkeys(partitions, time_ms))
-        return {p: offset for p, offset in found.items() if offset >= 0}
+        offsets = await self._list_offsets(dict.fromkeys(partitions, time_ms))
+        return {p: offset for p, offset in offsets.items() if offset >= 0}
 
     async def _list_offsets(self, specs: Mapping[TopicPartition, int]) -> Offsets:
         """Return an offset by spec; -1 if no record is late enough."""
         if not specs:
             return {}
         deadline = self._deadline()
-        found = await list_offsets(self._cluster, specs, deadline, isolation=self._isolation)
+        results = await list_offsets(self._cluster, specs, deadline, isolation=self._isolation)
         offsets: Offsets = {}
-        for partition, result in found.items():
+        for partition, result in results.items():
             if isinstance(result, KafkaError):
                 raise KafkaError(result.code, f"offsets of {partition}: {result}")
             offsets[partition] = result.offset
@@ -178,15 +178,15 @@ class Logs:
         times = (
             dict.fromkeys(partitions, each_or_all) if isinstance(each_or_all, int) else each_or_all
         )
-        found = await self._list_offsets(times)
-        late = sorted(partition for partition, offset in found.items() if offset < 0)
+        offsets = await self._list_offsets(times)
+        late = sorted(partition for partition, offset in offsets.items() if offset < 0)
         if late and not position.or_latest:
             raise ConfigError(
                 f"option {position.option}: no record of {late[0]} is as late as"
                 f" {times[late[0]]}; set startingOffsetsByTimestampStrategy to latest to begin at"
                 " the end there"
             )
-        return {p: LATEST if offset < 0 else offset for p, offset in found.items()}
+        return {p: LATEST if offset < 0 else offset for p, offset in offsets.items()}
 
     async def resolve_marks(self, marks: Offsets, option: str) -> Offsets:
         """Return the offsets of marks now. Raises DataLost if one is outside of its log."""

@@ -81,8 +81,8 @@ def _at_once(values: pa.Array, kind: pa.DataType) -> pa.Array | None:
         if any(row is None for row in rows):
             return None
         if values.null_count:
-            found = iter(rows)
-            rows = [None if text is None else next(found) for text in texts]
+            iterator = iter(rows)
+            rows = [None if text is None else next(iterator) for text in texts]
         return _column(rows, kind)
     except (
         ColumnReadFailed,
@@ -142,11 +142,11 @@ def _column(rows: list[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _part(rows: list[Any], field: pa.Field) -> pa.Array:
-    found = _column(rows, field.type)
+    column = _column(rows, field.type)
     # If the whole is null its parts may be null, but that needs a closer look.
-    if found.null_count and not field.nullable:
+    if column.null_count and not field.nullable:
         raise ColumnReadFailed
-    return found
+    return column
 
 
 def _python_types(kind: pa.DataType) -> frozenset[type]:
@@ -210,30 +210,30 @@ def leaf_converter(kind: pa.DataType) -> Converter | None:
     return None
 
 
-def _float(found: Any) -> float:
-    if type(found) not in (float, int):
-        raise type_mismatch(found, "a float")
-    return float(found)
+def _float(value: Any) -> float:
+    if type(value) not in (float, int):
+        raise type_mismatch(value, "a float")
+    return float(value)
 
 
-def _string(found: Any) -> str:
-    if type(found) is not str:
-        raise type_mismatch(found, "a string")
-    return valid_text(found)
+def _string(value: Any) -> str:
+    if type(value) is not str:
+        raise type_mismatch(value, "a string")
+    return valid_text(value)
 
 
-def _binary(found: Any) -> bytes:
-    if type(found) is str:
-        return found.encode(errors="surrogateescape")
-    if type(found) is not bytes:
-        raise type_mismatch(found, "binary")
-    return found
+def _binary(value: Any) -> bytes:
+    if type(value) is str:
+        return value.encode(errors="surrogateescape")
+    if type(value) is not bytes:
+        raise type_mismatch(value, "binary")
+    return value
 
 
-def _timestamp(found: Any) -> int:
-    if type(found) is not msgpack.Timestamp:
-        raise type_mismatch(found, "a timestamp")
-    micros: int = found.seconds * 1_000_000 + found.nanoseconds // 1000
+def _timestamp(value: Any) -> int:
+    if type(value) is not msgpack.Timestamp:
+        raise type_mismatch(value, "a timestamp")
+    micros: int = value.seconds * 1_000_000 + value.nanoseconds // 1000
     if micros not in _INT64:
         raise SchemaMismatch("a timestamp outside Spark's range")
     return micros

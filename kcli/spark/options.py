@@ -195,12 +195,12 @@ class OptionTexts:
 
     def delay_ms(self, name: str, default: str) -> int:
         text = self.text(name) or default
-        found = _DELAY.fullmatch(text.lower())
-        if found is None or found[2] not in _UNIT_MS:
+        match = _DELAY.fullmatch(text.lower())
+        if match is None or match[2] not in _UNIT_MS:
             raise ConfigError(
                 f"option {name} must be a number with ms, s, m, h or d, such as 15m, not {text!r}"
             )
-        return int(found[1]) * _UNIT_MS[found[2]]
+        return int(match[1]) * _UNIT_MS[match[2]]
 
     def expect_servers(self) -> None:
         if not (self.text(BOOTSTRAP) or "").strip():
@@ -261,8 +261,8 @@ def _read_options(options: OptionTexts, default_start: Position) -> ReadOptions:
 def _selection(options: OptionTexts) -> TopicSelection:
     names = [name for name in ("assign", "subscribe", "subscribePattern") if name in options]
     if len(names) != 1:
-        found = f", not {' and '.join(names)}" if names else ""
-        raise ConfigError(f"give one of the options subscribe, subscribePattern, assign{found}")
+        suffix = f", not {' and '.join(names)}" if names else ""
+        raise ConfigError(f"give one of the options subscribe, subscribePattern, assign{suffix}")
     text = options.text(names[0]) or ""
     match names[0]:
         case "assign":
@@ -282,14 +282,14 @@ def _selection(options: OptionTexts) -> TopicSelection:
 def _parse_assign(text: str) -> tuple[TopicPartition, ...]:
     example = '{"topic-a":[0,1],"topic-b":[2]}'
     topics = _json_object("assign", text, example)
-    found = []
+    partitions = []
     for topic, numbers in topics.items():
         if not isinstance(numbers, list) or not all(_is_partition(n) for n in numbers):
             raise ConfigError(f"option assign has no list of partitions for {topic!r}: {example}")
-        found += [TopicPartition(topic, number) for number in numbers]
-    if not found:
+        partitions += [TopicPartition(topic, number) for number in numbers]
+    if not partitions:
         raise ConfigError(f"option assign names no partition: {example}")
-    return tuple(sorted(set(found)))
+    return tuple(sorted(set(partitions)))
 
 
 def _or_latest(options: OptionTexts) -> bool:
@@ -373,7 +373,7 @@ def read_offsets(text: str, option: str, *, least: int = EARLIEST) -> Offsets:
     """Parse offsets. Raises ConfigError if the text is invalid, or a number is below `least`."""
     example = '{"topic":{"0":23,"1":42}}'
     topics = _json_object(option, text, example)
-    found: Offsets = {}
+    offsets: Offsets = {}
     for topic, numbers in topics.items():
         if not isinstance(numbers, dict):
             raise ConfigError(f"option {option} has no partitions for {topic!r}: {example}")
@@ -385,8 +385,8 @@ def read_offsets(text: str, option: str, *, least: int = EARLIEST) -> Offsets:
                     f"option {option} has {json.dumps(number)} for {topic}-{partition}, which is "
                     f"not a whole number of at least {least}"
                 )
-            found[TopicPartition(topic, int(partition))] = number
-    return found
+            offsets[TopicPartition(topic, int(partition))] = number
+    return offsets
 
 
 def offsets_of(checkpoint: Mapping[str, Mapping[str, int]]) -> Offsets:
@@ -400,20 +400,20 @@ def offsets_of(checkpoint: Mapping[str, Mapping[str, int]]) -> Offsets:
 
 def checkpoint_of(offsets: Mapping[TopicPartition, Offset]) -> dict[str, dict[str, int]]:
     """Return the object for JSON, with sorted keys: Spark compares the text."""
-    found: dict[str, dict[str, int]] = {}
+    document: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
-        found.setdefault(topic, {})[str(partition)] = offset
-    return found
+        document.setdefault(topic, {})[str(partition)] = offset
+    return document
 
 
 def _json_object(option: str, text: str, example: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        document = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"option {option} is not JSON, such as {example}: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise ConfigError(f"option {option} is not a JSON object, such as {example}")
-    return found
+    return document
 
 
 def _is_partition(number: object) -> bool:

@@ -137,15 +137,15 @@ def clamp(
     """Return each offset within its log. Raises DataLost for one outside, if
     `fail_on_data_loss`.
     """
-    found = {}
+    result = {}
     for partition, offset in offsets.items():
         low, high = earliest[partition], latest[partition]
         if fail_on_data_loss and not low <= offset <= high:
             raise DataLost(
                 f"{option} names offset {offset} of {partition}, which holds {low} to {high}"
             )
-        found[partition] = min(max(offset, low), high)
-    return found
+        result[partition] = min(max(offset, low), high)
+    return result
 
 
 def changed(start: Offsets, end: Offsets, earliest: Mapping[TopicPartition, Offset]) -> list[str]:

@@ -81,14 +81,14 @@ def _behind(source: Mapping[str, Any]) -> list[int] | None:
 
 def _offsets(text: str | None) -> dict[tuple[str, str], int] | None:
     try:
-        found = json.loads(text or "")
+        offsets = json.loads(text or "")
     except ValueError:
         return None
-    if not isinstance(found, dict):
+    if not isinstance(offsets, dict):
         return None
     return {
         (topic, partition): offset
-        for topic, of in found.items()
+        for topic, of in offsets.items()
         if isinstance(of, dict)
         for partition, offset in of.items()
     }

@@ -200,21 +200,23 @@ class RowProducer:
         """Return the partitions of rows: by their column, else by key, else any, the same for a
         batch's worth of rows.
         """
-        found = np.full(len(rows), -1)
+        assignment = np.full(len(rows), -1)
         if "partition" in self._columns:
             partitions = rows.column("partition")
-            found = pc.fill_null(partitions, -1).to_numpy().astype(np.int64)
+            assignment = pc.fill_null(partitions, -1).to_numpy().astype(np.int64)
         if columns.key is not None and not self._config.partitioner_ignore_keys:
-            keyed = (found < 0) & columns.key.is_valid().to_numpy(zero_copy_only=False)
+            keyed = (assignment < 0) & columns.key.is_valid().to_numpy(zero_copy_only=False)
             if keyed.any():
-                found = np.where(keyed, partitions_of(columns.key, limits.partitions), found)
-        anywhere = np.flatnonzero(found < 0)
+                assignment = np.where(
+                    keyed, partitions_of(columns.key, limits.partitions), assignment
+                )
+        anywhere = np.flatnonzero(assignment < 0)
         if len(anywhere):
             batch = np.cumsum(columns.sizes[anywhere]) // max(self._batch_size, 1)
             batch -= batch[0]
             numbers = [producer.choose_partition(topic) for _ in range(int(batch[-1]) + 1)]
-            found[anywhere] = np.array(numbers)[batch]
-        return found
+            assignment[anywhere] = np.array(numbers)[batch]
+        return assignment
 
     # Rows that cannot be written
 
@@ -344,5 +346,5 @@ class RowProducer:
 
 
 def _nulls(column: pa.Array) -> Marks:
-    found: Marks = column.is_null().to_numpy(zero_copy_only=False)
-    return found
+    nulls: Marks = column.is_null().to_numpy(zero_copy_only=False)
+    return nulls

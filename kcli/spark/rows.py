@@ -32,8 +32,8 @@ def rows_of(batch: pa.RecordBatch, columns: tuple[str, ...], topic: str | None) 
     def column(name: str) -> Iterable[Any]:
         if name not in columns:
             return repeat(None)
-        found: list[Any] = batch.column(name).to_pylist()
-        return found
+        values: list[Any] = batch.column(name).to_pylist()
+        return values
 
     topics = repeat(topic) if topic is not None else column("topic")
     keys = _bytes(batch, "key") if "key" in columns else repeat(None)
@@ -50,15 +50,15 @@ def rows_of(batch: pa.RecordBatch, columns: tuple[str, ...], topic: str | None) 
 
 
 def _bytes(batch: pa.RecordBatch, name: str) -> list[bytes | None]:
-    found: list[bytes | None] = batch.column(name).cast(pa.binary()).to_pylist()
-    return found
+    values: list[bytes | None] = batch.column(name).cast(pa.binary()).to_pylist()
+    return values
 
 
 def _times(batch: pa.RecordBatch) -> list[int | None]:
     """Return times in ms; Spark has microseconds."""
     micros = batch.column("timestamp").cast(pa.int64())
-    found: list[int | None] = pc.divide(micros, 1000).to_pylist()
-    return found
+    values: list[int | None] = pc.divide(micros, 1000).to_pylist()
+    return values
 
 
 def _headers(headers: list[dict[str, Any] | None] | None) -> Headers:

@@ -27,15 +27,15 @@ def archive(root: Path = ROOT) -> Path:
     for name, text in files.items():
         digest.update(f"{name} {len(text)}\n".encode() + text)
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "k"
-    found = cache / f"k-{digest.hexdigest()[:16]}.zip"
-    if not found.exists():
+    archive_path = cache / f"k-{digest.hexdigest()[:16]}.zip"
+    if not archive_path.exists():
         cache.mkdir(parents=True, exist_ok=True)
-        part = found.with_suffix(f".{os.getpid()}")
+        part = archive_path.with_suffix(f".{os.getpid()}")
         with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as zipped:
             for name, text in files.items():
                 zipped.writestr(zipfile.ZipInfo(name, EPOCH), text, zipfile.ZIP_DEFLATED)
-        part.replace(found)
-    return found
+        part.replace(archive_path)
+    return archive_path
 
 
 def _sources(root: Path) -> Iterator[Path]:

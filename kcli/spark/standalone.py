@@ -139,17 +139,17 @@ def members(
     if any.
     """
     workers = {f"{w['host']}:{w['port']}": w for w in (master_state or {}).get("workers", [])}
-    found = []
+    result = []
     for process in processes:
         if process.role == "master":
             state = (master_state or {}).get("status", "STARTING")
-            found.append(ClusterProcess("master", process.pid, process.address, state))
+            result.append(ClusterProcess("master", process.pid, process.address, state))
         elif process.role == "worker":
             worker = workers.pop(process.address, {"state": "STARTING"})
-            found.append(_worker(process.name, process.pid, process.address, worker))
-    found += [_worker("worker", None, address, worker) for address, worker in workers.items()]
+            result.append(_worker(process.name, process.pid, process.address, worker))
+    result += [_worker("worker", None, address, worker) for address, worker in workers.items()]
     return sorted(
-        found, key=lambda member: (member.pid is None, member.name != "master", member.name)
+        result, key=lambda member: (member.pid is None, member.name != "master", member.name)
     )
 
 

@@ -139,9 +139,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest = latest
         return latest
 
-    def _note(self, found: Ids) -> None:
-        ids = {p.topic: id for p, id in found.items() if id is not None}
-        self._partitions |= found.keys()
+    def _note(self, new_ids: Ids) -> None:
+        ids = {p.topic: id for p, id in new_ids.items() if id is not None}
+        self._partitions |= new_ids.keys()
         self._ids = ids
         self._first_ids = ids | self._first_ids
 

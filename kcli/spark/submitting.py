@@ -218,10 +218,10 @@ class Submission:
         """Return configs by which processes with another environment find this package."""
         if sources is None or self.kind not in ("local-cluster", "spark", "yarn"):
             return {}
-        found = {"spark.executorEnv.PYTHONPATH": sources}
+        configs = {"spark.executorEnv.PYTHONPATH": sources}
         if self.kind == "yarn" and not self.runs_driver_here:
-            found["spark.yarn.appMasterEnv.PYTHONPATH"] = sources
-        return found
+            configs["spark.yarn.appMasterEnv.PYTHONPATH"] = sources
+        return configs
 
 
 def environment(
@@ -231,15 +231,15 @@ def environment(
     and `sources`, the directory with `pyspark_k` if that is not next to PySpark. A Python that is
     set already is kept: on a cluster its path may differ.
     """
-    found = {
+    variables = {
         "SPARK_HOME": spark_home,
         "PYSPARK_PYTHON": before.get("PYSPARK_PYTHON") or python,
         "PYSPARK_DRIVER_PYTHON": before.get("PYSPARK_DRIVER_PYTHON") or python,
     }
     if sources is not None:
         paths = [path for path in before.get("PYTHONPATH", "").split(":") if path]
-        found["PYTHONPATH"] = ":".join(dict.fromkeys([sources, *paths]))
-    return found
+        variables["PYTHONPATH"] = ":".join(dict.fromkeys([sources, *paths]))
+    return variables
 
 
 def adjusted(
@@ -248,12 +248,12 @@ def adjusted(
     """Adapt that environment to one submission: a pod has its own Python, and with a job Spark logs
     only errors, by the file `logging`, unless logging is configured.
     """
-    found = dict(variables)
+    result = dict(variables)
     if submission.kind == "k8s" and not before.get("PYSPARK_PYTHON"):
-        found["PYSPARK_PYTHON"] = "python3"
+        result["PYSPARK_PYTHON"] = "python3"
         if not submission.runs_driver_here:
-            found["PYSPARK_DRIVER_PYTHON"] = "python3"
+            result["PYSPARK_DRIVER_PYTHON"] = "python3"
     java = before.get("SPARK_SUBMIT_OPTS", "")
     if submission.job is not None and "log4j" not in java and "SPARK_CONF_DIR" not in before:
-        found["SPARK_SUBMIT_OPTS"] = f'{java} "-Dlog4j2.configurationFile={logging}"'.strip()
-    return found
+        result["SPARK_SUBMIT_OPTS"] = f'{java} "-Dlog4j2.configurationFile={logging}"'.strip()
+    return result

@@ -163,10 +163,10 @@ def write_in_transaction(
 async def _marker(producer: Producer, options: WriteOptions, group: str) -> CommittedOffset | None:
     place = _place(options)
     groups = Groups(producer.cluster, _admin_config(options))
-    found = (await groups.offsets({group: [place]}, require_stable=True))[group]
-    if isinstance(found, KafkaError):
-        raise KafkaError(found.code, f"what group {group} committed: {found}")
-    marker = found.get(place)
+    offsets = (await groups.offsets({group: [place]}, require_stable=True))[group]
+    if isinstance(offsets, KafkaError):
+        raise KafkaError(offsets.code, f"what group {group} committed: {offsets}")
+    marker = offsets.get(place)
     if isinstance(marker, KafkaError):
         raise KafkaError(marker.code, f"what group {group} committed for {place}: {marker}")
     return marker

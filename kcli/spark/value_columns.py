@@ -129,15 +129,15 @@ class Decoder:
     def __call__(self, values: pa.Array) -> Decoded:
         if self._format == "string":
             return _texts(values)
-        found = decoder_of(self._format, self._inner)(values)
-        return found if self._corrupt is None else self._with_corrupt(values, found)
+        column = decoder_of(self._format, self._inner)(values)
+        return column if self._corrupt is None else self._with_corrupt(values, column)
 
-    def _with_corrupt(self, values: pa.Array, found: Decoded) -> Decoded:
+    def _with_corrupt(self, values: pa.Array, decoded_column: Decoded) -> Decoded:
         """Set all fields of an invalid value to null, except the field for corrupt records."""
         import pyarrow.compute as pc
 
         assert self._corrupt is not None
-        bad = found.reasons.is_valid()
+        bad = decoded_column.reasons.is_valid()
         record = pc.if_else(bad, values, pa.scalar(None, values.type))
         column: Any
         if pa.types.is_string(self._corrupt.type):
@@ -152,16 +152,16 @@ class Decoder:
             column = record
         else:
             column = pa.StructArray.from_arrays(
-                [record, found.reasons], fields=list(BOTH), mask=pc.invert(bad)
+                [record, decoded_column.reasons], fields=list(BOTH), mask=pc.invert(bad)
             ).cast(self._corrupt.type)
-        parts = dict(zip([f.name for f in self._inner], found.data.flatten(), strict=True))
+        parts = dict(zip([f.name for f in self._inner], decoded_column.data.flatten(), strict=True))
         parts[self._corrupt.name] = column
         data = pa.StructArray.from_arrays(
             [parts[field.name] for field in self._kind],
             fields=list(self._kind),
-            mask=pc.and_(found.data.is_null(), pc.invert(bad)),
+            mask=pc.and_(decoded_column.data.is_null(), pc.invert(bad)),
         )
-        return Decoded(data, found.reasons)
+        return Decoded(data, decoded_column.reasons)
 
 
 def decoder_of(format: str, kind: pa.DataType) -> Callable[[pa.Array], Decoded]:

@@ -58,8 +58,8 @@ def decoded(
 
 def from_msgpack(column: Column | str, schema: StructType | str) -> Column:
     """Return msgpack's bytes decoded by the schema; null if they are invalid."""
-    found: Column = _decoder("msgpack", schema_of(schema), with_reason=False)(column)
-    return found
+    result: Column = _decoder("msgpack", schema_of(schema), with_reason=False)(column)
+    return result
 
 
 def to_msgpack(column: Column | str) -> Column:
@@ -71,8 +71,8 @@ def to_msgpack(column: Column | str) -> Column:
     def encode(values: pa.Array) -> pa.Array:
         return encode_msgpack(values)
 
-    found: Column = _arrow_udf(encode, "binary", pa.Array)(column)
-    return found
+    result: Column = _arrow_udf(encode, "binary", pa.Array)(column)
+    return result
 
 
 def schema_of(text: StructType | str) -> StructType:
@@ -85,13 +85,13 @@ def schema_of(text: StructType | str) -> StructType:
     try:
         if text.lstrip().startswith("{"):
             return StructType.fromJson(json.loads(text))
-        found = StructType.fromDDL(text)
+        schema = StructType.fromDDL(text)
     except (ParseException, ValueError, KeyError, TypeError, AttributeError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ConfigError(f"the schema {text!r:.200} is neither DDL nor JSON: {reason}") from error
-    if not isinstance(found, StructType):
+    if not isinstance(schema, StructType):
         raise ConfigError(f"the schema {text!r:.200} names no fields; give 'NAME TYPE, ...'")
-    return found
+    return schema
 
 
 def _decoder(format: str, schema: StructType, *, with_reason: bool) -> Any:
@@ -107,10 +107,10 @@ def _decoder(format: str, schema: StructType, *, with_reason: bool) -> Any:
     pair = StructType([StructField("data", schema), StructField("reason", StringType())])
 
     def decode(values: pa.Array) -> pa.Array:
-        found = decode_all(values)
+        columns = decode_all(values)
         if not with_reason:
-            return found.data
-        return pa.StructArray.from_arrays(list(found), names=["data", "reason"])
+            return columns.data
+        return pa.StructArray.from_arrays(list(columns), names=["data", "reason"])
 
     return _arrow_udf(decode, pair if with_reason else schema, pa.Array)
 

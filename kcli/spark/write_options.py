@@ -122,7 +122,7 @@ def columns_of(types: Mapping[str, str], options: WriteOptions) -> tuple[str, ..
     for name, lacking in _LACKING.items():
         if name not in types and not (name == "topic" and options.topic is not None):
             raise ConfigError(lacking)
-    found = []
+    columns = []
     for name, allowed in _TYPES.items():
         if name not in types or (name == "topic" and options.topic is not None):
             continue
@@ -133,10 +133,10 @@ def columns_of(types: Mapping[str, str], options: WriteOptions) -> tuple[str, ..
                 f"{name} attribute unsupported type {types[name]}. {name} must be a(n)"
                 f" {' or '.join(allowed)}: cast the column"
             )
-        found.append(name)
+        columns.append(name)
     if options.keep_timestamps and "timestamp" not in types:
         raise ConfigError(
             "option keepTimestamps requires a column named timestamp; add one, or leave out the"
             " option"
         )
-    return tuple(found)
+    return tuple(columns)

@@ -142,8 +142,10 @@ class KafkaCluster:
         """
 
         async def leader(admin: Admin) -> int | None:
-            found = await _partition(admin, topic, partition)
-            return found.leader if found and found.leader in self.running else None
+            description = await _partition(admin, topic, partition)
+            return (
+                description.leader if description and description.leader in self.running else None
+            )
 
         return self._wait(leader, f"no running broker leads {topic}-{partition}")
 
@@ -151,8 +153,8 @@ class KafkaCluster:
         """Return the brokers whose replicas of it are in sync."""
 
         async def isr(admin: Admin) -> list[int] | None:
-            found = await _partition(admin, topic, partition)
-            return None if found is None else sorted(found.isr)
+            description = await _partition(admin, topic, partition)
+            return None if description is None else sorted(description.isr)
 
         return self._wait(isr, f"there is no {topic}-{partition}")
 
@@ -185,8 +187,8 @@ class KafkaCluster:
 
     def _coordinator(self, key: str, kind: CoordinatorType) -> int:
         async def coordinator(admin: Admin) -> int | None:
-            found = (await admin.find_coordinators([key], kind))[key]
-            return found.id if isinstance(found, Node) and found.id in self.running else None
+            node = (await admin.find_coordinators([key], kind))[key]
+            return node.id if isinstance(node, Node) and node.id in self.running else None
 
         return self._wait(coordinator, f"no running broker coordinates {key}")
 
@@ -206,11 +208,11 @@ class KafkaCluster:
         async def wait() -> T:
             deadline = time.monotonic() + PATIENCE_S
             async with Admin(AdminConfig.of({"bootstrap.servers": servers})) as admin:
-                while not (found := await look(admin)):
+                while not (result := await look(admin)):
                     if time.monotonic() > deadline:
                         raise RuntimeError(f"{otherwise}, after {PATIENCE_S} s: {self!r}")
                     await asyncio.sleep(LOOK_AGAIN_S)  # brokers do not report changes
-                return found
+                return result
 
         # In a loop of its own: the test may itself run in one.
         with ThreadPoolExecutor(1) as thread:
@@ -224,5 +226,5 @@ async def _partition(admin: Admin, topic: str, partition: int) -> PartitionDescr
 
 async def _partitions(admin: Admin, topic: str) -> Sequence[PartitionDescription]:
     """Return the topic's partitions; none if it does not exist, or not yet."""
-    found = (await admin.describe_topics([topic]))[topic]
-    return () if isinstance(found, KafkaError) else found.partitions
+    description = (await admin.describe_topics([topic]))[topic]
+    return () if isinstance(description, KafkaError) else description.partitions

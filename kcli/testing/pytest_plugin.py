@@ -171,14 +171,14 @@ def _marked(request: pytest.FixtureRequest, name: str, *parameters: str) -> dict
     """Return the arguments of the markers; the nearest takes precedence, key by key in the
     settings.
     """
-    found: dict[str, Any] = {"settings": {}}
+    result: dict[str, Any] = {"settings": {}}
     for marker in reversed([*request.node.iter_markers(name)]):
         if strangers := marker.kwargs.keys() - {*parameters}:
             raise TypeError(f"{name} takes {' and '.join(parameters)}, not {strangers.pop()}")
         arguments = dict(zip(parameters, marker.args, strict=False)) | marker.kwargs
-        arguments["settings"] = found["settings"] | dict(arguments.get("settings", {}))
-        found |= arguments
-    return found
+        arguments["settings"] = result["settings"] | dict(arguments.get("settings", {}))
+        result |= arguments
+    return result
 
 
 def _new_cluster(

@@ -344,12 +344,12 @@ class _Flows:
         """Return the records left to read in all of these; None if one is unknown, or there is
         none.
         """
-        found = []
+        partition_lags = []
         for partition, offset in commits.items():
             end = self.now.end(partition, self.leaders[partition])
             # An offset committed after the request for the end offset may be beyond it.
-            found.append(None if end is None else max(0, end.values - offset))
-        return lags.total(found)
+            partition_lags.append(None if end is None else max(0, end.values - offset))
+        return lags.total(partition_lags)
 
 
 def _by_all(outs: Mapping[str, Rates], flows: _Flows) -> Rates:

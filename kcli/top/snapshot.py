@@ -227,10 +227,10 @@ async def _ends(
     cluster: Cluster, broker: BrokerId, led: list[TopicPartition]
 ) -> dict[TopicPartition, Offset]:
     """Return end offsets, without partitions that the broker does not lead."""
-    found = await offsets.list_at(cluster, broker, dict.fromkeys(led, LATEST))
+    results = await offsets.list_at(cluster, broker, dict.fromkeys(led, LATEST))
     return {
         p: listed_offset.offset
-        for p, listed_offset in found.items()
+        for p, listed_offset in results.items()
         if not isinstance(listed_offset, KafkaError)
     }
 

@@ -43,9 +43,9 @@ JOBS = {
 
 
 def job_named(name: str) -> Command:
-    found = getattr(importlib.import_module(f"kcli.spark.jobs.{name}"), name)
-    assert isinstance(found, Command)
-    return found
+    job = getattr(importlib.import_module(f"kcli.spark.jobs.{name}"), name)
+    assert isinstance(job, Command)
+    return job
 
 
 def read(name: str, words: Sequence[str]) -> SimpleNamespace:

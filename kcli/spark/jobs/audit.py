@@ -156,8 +156,8 @@ def audit(options: SimpleNamespace) -> int:
     queries, for late rows or dead letters, let its run end first.
     """
     with shared.session(shows_stages=True) as spark:
-        found = audited(spark, _audit(options))
-    shown = [row for row in found if options.all or row.differs]
+        findings = audited(spark, _audit(options))
+    shown = [row for row in findings if options.all or row.differs]
     # Print nothing without a difference, so that cron sends no mail.
     if shown or options.output is not None:
         options.output = options.output or Format("table")
@@ -166,7 +166,7 @@ def audit(options: SimpleNamespace) -> int:
                 out.row(**vars(row))
     if options.report_topic is not None:
         _report(options, shown)
-    return FOUND if options.fail_on_gap and any(row.differs for row in found) else DONE
+    return FOUND if options.fail_on_gap and any(row.differs for row in findings) else DONE
 
 
 def check(options: SimpleNamespace) -> None:
@@ -195,11 +195,12 @@ def _audit(options: SimpleNamespace) -> Audit:
     return audit
 
 
-def _report(options: SimpleNamespace, found: Iterable[Finding]) -> None:
+def _report(options: SimpleNamespace, findings: Iterable[Finding]) -> None:
     """Send a record for each finding, with its topic as the key."""
     with Blocking(Producer, of_producer(client_properties(options))) as producer:
         sent = [
-            producer.send(options.report_topic, _json(row), key=row.topic.encode()) for row in found
+            producer.send(options.report_topic, _json(row), key=row.topic.encode())
+            for row in findings
         ]
         producer.flush()
         for delivery in sent:

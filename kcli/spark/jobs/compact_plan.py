@@ -74,12 +74,12 @@ def units(
     for file in files:
         if file.size < ENOUGH * target_bytes and file.modified_ms <= before_ms:
             of_directory.setdefault(file.path.rpartition("/")[0], []).append(file)
-    found = []
+    result = []
     for directory, small in sorted(of_directory.items()):
         into = max(1, math.ceil(sum(file.size for file in small) / target_bytes))
         if selects(values_of(directory)) and into < len(small):
-            found.append(Unit(directory, tuple(sorted(small, key=lambda f: f.path)), into))
-    return found
+            result.append(Unit(directory, tuple(sorted(small, key=lambda f: f.path)), into))
+    return result
 
 
 @dataclass(frozen=True)

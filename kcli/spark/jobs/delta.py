@@ -262,8 +262,8 @@ class DeltaFiles:
 
 def store_of(path: str) -> tuple[fs.FileSystem, str]:
     if "://" in path:
-        found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(path)
-        return found
+        system_and_path: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(path)
+        return system_and_path
     return fs.LocalFileSystem(), path
 
 
@@ -337,9 +337,13 @@ class _Stats:
         self._rows += rows.num_rows
         for name in MEASURED:
             if name in rows.schema.names:
-                found = pc.min_max(rows[name]).as_py()
-                self._min_values[name] = min(self._min_values.get(name, found["min"]), found["min"])
-                self._max_values[name] = max(self._max_values.get(name, found["max"]), found["max"])
+                extremes = pc.min_max(rows[name]).as_py()
+                self._min_values[name] = min(
+                    self._min_values.get(name, extremes["min"]), extremes["min"]
+                )
+                self._max_values[name] = max(
+                    self._max_values.get(name, extremes["max"]), extremes["max"]
+                )
 
     def text(self) -> str:
         statistics = {

@@ -41,14 +41,14 @@ def function(spark: SparkSession, option: str, text: str) -> Callable[[DataFrame
     else:
         sys.path.insert(0, os.getcwd())
     try:
-        found: Any = getattr(importlib.import_module(name), attribute)
+        user_function: Any = getattr(importlib.import_module(name), attribute)
     except (ImportError, AttributeError) as error:
         raise Refused(f"{option} {text}: {error}") from error
 
     def applied(frame: DataFrame) -> DataFrame:
         from pyspark.sql import DataFrame
 
-        result = found(frame)
+        result = user_function(frame)
         if not isinstance(result, DataFrame):
             raise Refused(f"{option} {text} returned {type(result).__name__}, not a DataFrame")
         return result

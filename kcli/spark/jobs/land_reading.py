@@ -53,13 +53,13 @@ def landed(
     if opened is None:
         return spark.createDataFrame([], StructType([types[name] for name in columns]))
     inferred = opened.schema
-    found = inferred.names
-    if lacking := [name for name in columns if name not in found]:
+    file_columns = inferred.names
+    if lacking := [name for name in columns if name not in file_columns]:
         raise Refused(
-            f"--path {path} has no column {', '.join(lacking)}, only {', '.join(found)}; give a"
-            " directory that the job land has written"
+            f"--path {path} has no column {', '.join(lacking)}, only {', '.join(file_columns)};"
+            " give a directory that the job land has written"
         )
-    names = [*columns, *(name for name in optional if name in found)]
+    names = [*columns, *(name for name in optional if name in file_columns)]
     if texts:
         types["value"] = StructField("value", StringType())
     # JSON has texts for both.

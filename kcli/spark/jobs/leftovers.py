@@ -90,10 +90,10 @@ def remove_leftovers(store: Store, checkpoint: Store) -> int:
     names = sink_log.read_by(log)
     texts = [store.read(f"{sink_log.DIRECTORY}/{name}") for name in names]
     listed = [listed_file.path for text in texts for listed_file in sink_log.parse(text)]
-    found = sink_log.leftovers(files, listed) if names else []
-    for path in found:
+    paths = sink_log.leftovers(files, listed) if names else []
+    for path in paths:
         store.delete(path.removeprefix(f"{store.root}/"))
-    return len(found)
+    return len(paths)
 
 
 def tasks_failed(spark: SparkSession) -> bool:

@@ -48,8 +48,8 @@ def parse_place(text: str | None, option: str, now_ms: int) -> Place:
             return Place(offsets=read_offsets(text, option))
         except ConfigError as error:
             refuse(str(error))
-    if (found := _AGO.fullmatch(text)) is not None:
-        return Place(time_ms=now_ms - int(found[1]) * _UNIT_MS[found[2]])
+    if (match := _AGO.fullmatch(text)) is not None:
+        return Place(time_ms=now_ms - int(match[1]) * _UNIT_MS[match[2]])
     if re.fullmatch(r"[0-9]{9,18}", text):
         return Place(time_ms=int(text))
     try:

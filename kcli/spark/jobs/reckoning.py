@@ -83,10 +83,10 @@ class Finding:
 
 def sum_counts(counts: Iterable[tuple[Window, Counts]]) -> dict[Window, Counts]:
     """Add up the counts of each window."""
-    found: dict[Window, Counts] = {}
+    sums: dict[Window, Counts] = {}
     for window, part in counts:
-        found.setdefault(window, Counts()).__iadd__(part)
-    return found
+        sums.setdefault(window, Counts()).__iadd__(part)
+    return sums
 
 
 def findings(counts: dict[Window, Counts], window_ms: int, overdue_ms: int) -> Iterator[Finding]:

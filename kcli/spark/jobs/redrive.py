@@ -134,11 +134,11 @@ def redrive(options: SimpleNamespace) -> int:
     plan = _redrive(options)
     summary = shared.Summary(quiet=options.quiet or options.dry_run)
     with shared.session(shows_stages=not options.quiet) as spark:
-        found, sent = redriven(spark, plan, sends=not options.dry_run)
-    if found or options.output is not None:
+        outcomes, sent = redriven(spark, plan, sends=not options.dry_run)
+    if outcomes or options.output is not None:
         options.output = options.output or Format("table")
         with rows(options, SHAPE) as out:
-            for outcome in found:
+            for outcome in outcomes:
                 out.row(**vars(outcome))
     summary.report(f"letters sent back: {sent:,}")
     return DONE

@@ -86,10 +86,10 @@ def redriven(
     spark.conf.set("spark.sql.mapKeyDedupPolicy", "LAST_WIN")
     letters = _letters(spark, redrive).persist()
     try:
-        found = _outcomes(letters)
-        if not sends or not any(outcome.sent for outcome in found):
-            return found, 0
-        return found, _send(spark, letters.where("state = 'sent'").drop("state"), redrive)
+        outcomes = _outcomes(letters)
+        if not sends or not any(outcome.sent for outcome in outcomes):
+            return outcomes, 0
+        return outcomes, _send(spark, letters.where("state = 'sent'").drop("state"), redrive)
     finally:
         letters.unpersist()
 

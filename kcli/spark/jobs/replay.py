@@ -219,10 +219,10 @@ def _replay(options: SimpleNamespace) -> Replay:
 
 def per_second(text: str) -> float:
     """Return the records per second of a rate: 100, 100/s, 6000/m."""
-    found = _RATE.fullmatch(text)
-    if found is None or not float(found[1]):
+    match = _RATE.fullmatch(text)
+    if match is None or not float(match[1]):
         refuse(
             "--rate must be a number of records above 0, such as 100/s, 100/m or 100/h, not"
             f" '{text}'"
         )
-    return float(found[1]) / _PER_S[found[2]]
+    return float(match[1]) / _PER_S[match[2]]

@@ -160,19 +160,19 @@ def _within(edge: Place, is_start: bool) -> Column | None:
         return right_side(F.unix_millis("timestamp"), edge.time_ms)
     if edge.offsets is None:
         return None
-    found = F.lit(False)
+    condition = F.lit(False)
     for (topic, number), offset in edge.offsets.items():
         is_it = (F.col("topic") == topic) & (F.col("partition") == number)
-        found |= is_it & (right_side(F.col("offset"), offset) if offset >= 0 else F.lit(True))
-    return found
+        condition |= is_it & (right_side(F.col("offset"), offset) if offset >= 0 else F.lit(True))
+    return condition
 
 
 def _count_partitions(replay: Replay, topic: str, option: str) -> int:
     with Blocking(Admin, of_client(replay.client)) as admin:
-        (found,) = admin.describe_topics([topic]).values()
-    if isinstance(found, KafkaError):
-        raise Refused(f"{option} names {topic}: {reason(found)}")
-    return len(found.partitions)
+        (description,) = admin.describe_topics([topic]).values()
+    if isinstance(description, KafkaError):
+        raise Refused(f"{option} names {topic}: {reason(description)}")
+    return len(description.partitions)
 
 
 def _partition_count(records: DataFrame, replay: Replay) -> int:

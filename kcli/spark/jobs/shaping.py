@@ -53,10 +53,10 @@ def target(text: str) -> Target:
 
 def watermark(text: str) -> tuple[str, str]:
     """Return the column, and Spark's text of its delay: at:10m, or `at 10 minutes`."""
-    found = _WATERMARK.fullmatch(text)
-    if found is None or found[3] not in _UNITS:
+    match = _WATERMARK.fullmatch(text)
+    if match is None or match[3] not in _UNITS:
         raise ConfigError(f"--watermark must be COLUMN:TIME, such as at:10m, not '{text}'")
-    return found[1], f"{found[2]} {_UNITS[found[3]]}"
+    return match[1], f"{match[2]} {_UNITS[match[3]]}"
 
 
 def packed(types: Mapping[str, str]) -> list[str]:

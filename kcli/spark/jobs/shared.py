@@ -132,9 +132,9 @@ def check_table(option: str, path: str, format: str | None) -> None:
 
     deltalake writes a table's log at the path as it is, and looks for it at the decoded path.
     """
-    if format == "delta" and (found := _ENCODED.search(path)) is not None:
+    if format == "delta" and (match := _ENCODED.search(path)) is not None:
         refuse(
-            f"{option} {path} contains {found[0]}, which the deltalake library decodes; give"
+            f"{option} {path} contains {match[0]}, which the deltalake library decodes; give"
             " --format delta a path without a % before two hexadecimal digits"
         )
 
@@ -147,13 +147,13 @@ def subscription(options: SimpleNamespace) -> dict[str, str]:
 
 def source_options(options: SimpleNamespace) -> dict[str, str]:
     """Return the options of spark.readStream.format("k")."""
-    found = client_options_of(options) | subscription(options)
-    found["startingOffsets"] = options.starting_offsets or "earliest"
+    result = client_options_of(options) | subscription(options)
+    result["startingOffsets"] = options.starting_offsets or "earliest"
     if options.max_offsets is not None:
-        found["maxOffsetsPerTrigger"] = str(options.max_offsets)
+        result["maxOffsetsPerTrigger"] = str(options.max_offsets)
     if options.ignore_data_loss:
-        found["failOnDataLoss"] = "false"
-    return found
+        result["failOnDataLoss"] = "false"
+    return result
 
 
 def client_options_of(options: SimpleNamespace) -> dict[str, str]:
@@ -187,10 +187,10 @@ def check_target(options: SimpleNamespace, topic: str) -> None:
         async with Admin(admin_config(options)) as admin:
             return (await admin.describe_topics([topic]))[topic]
 
-    found = run(described(), None, CLUSTER)
-    if isinstance(found, KafkaError):
-        if found.code is not ErrorCode.unknown_topic_or_partition:
-            raise found
+    description = run(described(), None, CLUSTER)
+    if isinstance(description, KafkaError):
+        if description.code is not ErrorCode.unknown_topic_or_partition:
+            raise description
         raise Refused(
             f"topic {topic} to write to does not exist; create it: k topics --create --topic "
             f"{topic}"

@@ -73,15 +73,15 @@ def opened(spark: SparkSession, path: str) -> Store:
 def data_files(store: Store, directory: str = "") -> Iterator[StoreEntry]:
     """Yield all files that readers see: not hidden, and not in another table."""
     entries = store.entries(directory)
-    if directory and any(found.name in TABLES for found in entries):
+    if directory and any(entry.name in TABLES for entry in entries):
         return
-    for found in entries:
-        if found.name.startswith(("_", ".")):
+    for entry in entries:
+        if entry.name.startswith(("_", ".")):
             continue
-        if found.is_directory:
-            yield from data_files(store, found.path)
+        if entry.is_directory:
+            yield from data_files(store, entry.path)
         else:
-            yield found
+            yield entry
 
 
 class LocalStore:
@@ -94,8 +94,8 @@ class LocalStore:
 
     def entries(self, directory: str) -> list[StoreEntry]:
         try:
-            with os.scandir(self._root / directory) as found:
-                names = list(found)
+            with os.scandir(self._root / directory) as scan:
+                names = list(scan)
         except (FileNotFoundError, NotADirectoryError):
             return []
         entries = []
@@ -104,10 +104,10 @@ class LocalStore:
                 entries.append(self._entry(directory, name))
         return entries
 
-    def _entry(self, directory: str, found: os.DirEntry[str]) -> StoreEntry:
-        stat = found.stat()
-        path = f"{directory}/{found.name}" if directory else found.name
-        return StoreEntry(path, found.is_dir(), stat.st_size, stat.st_mtime_ns // 1_000_000)
+    def _entry(self, directory: str, entry: os.DirEntry[str]) -> StoreEntry:
+        stat = entry.stat()
+        path = f"{directory}/{entry.name}" if directory else entry.name
+        return StoreEntry(path, entry.is_dir(), stat.st_size, stat.st_mtime_ns // 1_000_000)
 
     def read(self, path: str) -> str:
         return (self._root / path).read_text(encoding="utf-8")

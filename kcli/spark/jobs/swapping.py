@@ -66,17 +66,17 @@ def skip_reason(store: Store, name: re.Pattern[str]) -> str | None:
 
 def pending_swaps(store: Store) -> Iterator[Journal]:
     """Return the swaps that were not completed."""
-    for found in store.entries(DIRECTORY):
-        if found.name.endswith(SUFFIX) and not found.name.startswith("."):
-            yield Journal.of(store.read(found.path))
+    for entry in store.entries(DIRECTORY):
+        if entry.name.endswith(SUFFIX) and not entry.name.startswith("."):
+            yield Journal.of(store.read(entry.path))
 
 
 def clean(store: Store) -> None:
     """Remove files that belong to no swap: written, but never decided on."""
     journals = {journal.id for journal in pending_swaps(store)}
-    for found in store.entries(DIRECTORY):
-        if found.path != LOCK and found.name.removesuffix(SUFFIX) not in journals:
-            store.delete(found.path)
+    for entry in store.entries(DIRECTORY):
+        if entry.path != LOCK and entry.name.removesuffix(SUFFIX) not in journals:
+            store.delete(entry.path)
 
 
 def staging(id: str) -> str:
@@ -94,7 +94,7 @@ def resume_swap(
 
     `interval`: interval of the sink's full lists, if they do not show it.
     """
-    staged = {found.path for found in _under(store, staging(journal.id))}
+    staged = {entry.path for entry in _under(store, staging(journal.id))}
     for written, path in journal.new:
         if written in staged:
             store.replace(path, written)
@@ -146,8 +146,8 @@ def _list(store: Store, journal: Journal, now_ms: int, interval: int) -> bool:
 
 def _entry(store: Store, path: str, like: object) -> dict[str, object]:
     assert isinstance(like, dict)
-    (found,) = _entries(store, path)
-    return sink_log.entry(like, f"{store.root}/{path}", found.size, found.modified_ms)
+    (entry,) = _entries(store, path)
+    return sink_log.entry(like, f"{store.root}/{path}", entry.size, entry.modified_ms)
 
 
 def _entries(store: Store, path: str) -> list[StoreEntry]:
@@ -169,8 +169,8 @@ def _parsed(store: Store, name: str) -> list[sink_log.Listed]:
 
 
 def _under(store: Store, directory: str) -> Iterator[StoreEntry]:
-    for found in store.entries(directory):
-        if found.is_directory:
-            yield from _under(store, found.path)
+    for entry in store.entries(directory):
+        if entry.is_directory:
+            yield from _under(store, entry.path)
         else:
-            yield found
+            yield entry
