@@ -55,13 +55,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def ended(words: Sequence[str], run: Callable[[Sequence[str]], int]) -> int:
     """Run, and turn any end into an exit status; only the reason goes to stderr."""
     try:
-        return _ended(words, run)
+        return _run_to_status(words, run)
     except KeyboardInterrupt:
         # Ctrl-C once more, or while a reason was printed.
         return INTERRUPTED
 
 
-def _ended(words: Sequence[str], run: Callable[[Sequence[str]], int]) -> int:
+def _run_to_status(words: Sequence[str], run: Callable[[Sequence[str]], int]) -> int:
     name = f"k {words[0]}" if words and not words[0].startswith("-") else "k"
     try:
         status = run(words)

@@ -188,7 +188,7 @@ METRICS_EXAMPLES = (
 
 
 def main(words: list[str]) -> int:
-    stale = [name for name, text in pages().items() if _written(name) != text]
+    stale = [name for name, text in pages().items() if _existing_page(name) != text]
     if "--check" in words:
         for name in stale:
             print(f"man/{name} is not what its declarations say: run python -m kcli.manual")
@@ -216,7 +216,7 @@ def pages() -> dict[str, str]:
     }
 
 
-def _written(name: str) -> str | None:
+def _existing_page(name: str) -> str | None:
     path = MAN / name
     return path.read_text() if path.exists() else None
 

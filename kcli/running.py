@@ -87,7 +87,7 @@ def run(
             if signal.getsignal(number) is not signal.SIG_IGN:
                 asyncio.get_running_loop().add_signal_handler(number, terminate, number)
         waiting = _Waiting(awaited) if awaited else contextlib.nullcontext()
-        watched = _watched(reader_has_gone) if while_read else contextlib.nullcontext()
+        watched = _watch_reader(reader_has_gone) if while_read else contextlib.nullcontext()
         try:
             async with asyncio.timeout(timeout_s) as limit:
                 with waiting, watched:
@@ -107,7 +107,7 @@ def run(
 
 
 @contextlib.contextmanager
-def _watched(gone: Callable[[], None]) -> Iterator[None]:
+def _watch_reader(gone: Callable[[], None]) -> Iterator[None]:
     """Call `gone` once the reading end of standard output, if that is a pipe, is closed."""
     loop = asyncio.get_running_loop()
     try:
@@ -212,7 +212,7 @@ def raise_first(results: Mapping[Any, object]) -> None:
         unwrap(result)
 
 
-def warned(config: C) -> C:
+def with_warnings(config: C) -> C:
     """Return the configuration after printing its warnings on standard error."""
     for warning in config.warnings:
         complain(warning)
@@ -223,4 +223,4 @@ def admin_config(options: SimpleNamespace, **defaults: str) -> AdminConfig:
     """Return the configuration of --command-config and --bootstrap-server."""
     from kcli.client.config import AdminConfig
 
-    return warned(AdminConfig.of(client_properties(options, **defaults)))
+    return with_warnings(AdminConfig.of(client_properties(options, **defaults)))

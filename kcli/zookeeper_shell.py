@@ -151,7 +151,7 @@ class ZooKeeperShell:
         """Run a line that was entered. Raises Ended."""
         if line:
             self._history.append(line)
-            self.run([_unquoted(word) for word in _WORD.findall(line)])
+            self.run([_unquote(word) for word in _WORD.findall(line)])
 
     def run(self, words: list[str]) -> None:
         """Run one command. Raises Ended."""
@@ -201,7 +201,7 @@ class ZooKeeperShell:
         if again.split()[0] == "redo":
             raise Failed("No redoing redos")
         self._history[-1] = again
-        self._run([_unquoted(word) for word in _WORD.findall(again)])
+        self._run([_unquote(word) for word in _WORD.findall(again)])
 
     def _ask(self, name: str, words: list[str]) -> None:
         if self._client is None:
@@ -210,7 +210,7 @@ class ZooKeeperShell:
         if name not in self._commands:
             return  # redo of an empty line
         options, needed, ask = self._commands[name]
-        arguments = _parsed(words[1:], options)
+        arguments = _parse(words[1:], options)
         if len(arguments.rest) < needed:
             raise Failed(f"{name} {USAGES[name]}")
         path = arguments.rest[0] if arguments.rest else ""
@@ -239,7 +239,7 @@ class ZooKeeperShell:
         return on_event if "w" in arguments.options else None
 
     def _ls(self, arguments: Words) -> None:
-        path = _checked(arguments.rest[0])
+        path = _check_path(arguments.rest[0])
         if "R" in arguments.options:
             for below in self._tree(path):
                 answer(below)
@@ -257,14 +257,14 @@ class ZooKeeperShell:
             yield from self._tree(f"{path.rstrip('/')}/{name}")
 
     def _get(self, arguments: Words) -> None:
-        data, stat = self._zk.get(_checked(arguments.rest[0]), watch=self._watch(arguments))
+        data, stat = self._zk.get(_check_path(arguments.rest[0]), watch=self._watch(arguments))
         answer("null" if data is None else data.decode(errors="replace"))
         if "s" in arguments.options:
             _print(stat)
 
     def _set(self, arguments: Words) -> None:
         path, data, *_ = arguments.rest
-        stat = self._zk.set(_checked(path), _data(data), _version(arguments))
+        stat = self._zk.set(_check_path(path), _data(data), _version(arguments))
         if "s" in arguments.options:
             _print(stat)
 
@@ -276,7 +276,7 @@ class ZooKeeperShell:
         acl = _acl(more[1]) if len(more) > 1 else None
         # kazoo's create does not accept null, which Java's client sends here.
         path_created = self._zk.create_async(
-            _checked(path),
+            _check_path(path),
             data,
             acl,
             ephemeral="e" in arguments.options,
@@ -285,20 +285,20 @@ class ZooKeeperShell:
         complain(f"Created {path_created}")
 
     def _delete(self, arguments: Words) -> None:
-        self._zk.delete(_checked(arguments.rest[0]), _version(arguments))
+        self._zk.delete(_check_path(arguments.rest[0]), _version(arguments))
 
     def _delete_all(self, arguments: Words) -> None:
-        for path in reversed(list(self._tree(_checked(arguments.rest[0])))):
+        for path in reversed(list(self._tree(_check_path(arguments.rest[0])))):
             self._zk.delete(path)
 
     def _stat(self, arguments: Words) -> None:
-        stat = self._zk.exists(_checked(arguments.rest[0]), watch=self._watch(arguments))
+        stat = self._zk.exists(_check_path(arguments.rest[0]), watch=self._watch(arguments))
         if stat is None:
             raise exceptions.NoNodeError
         _print(stat)
 
     def _get_acl(self, arguments: Words) -> None:
-        acls, stat = self._zk.get_acls(_checked(arguments.rest[0]))
+        acls, stat = self._zk.get_acls(_check_path(arguments.rest[0]))
         for acl in acls:
             letters = "".join(name for name, bit in _PERMISSIONS.items() if acl.perms & bit)
             answer(f"'{acl.id.scheme},'{acl.id.id}\n: {letters}")
@@ -306,7 +306,7 @@ class ZooKeeperShell:
             _print(stat)
 
     def _set_acl(self, arguments: Words) -> None:
-        path, acl = _checked(arguments.rest[0]), _acl(arguments.rest[1])
+        path, acl = _check_path(arguments.rest[0]), _acl(arguments.rest[1])
         if "R" in arguments.options:
             for below in list(self._tree(path)):
                 try:
@@ -323,11 +323,11 @@ class ZooKeeperShell:
         self._zk.add_auth(scheme, credential[0] if credential else "")
 
     def _sync(self, arguments: Words) -> None:
-        self._zk.sync(_checked(arguments.rest[0]))
+        self._zk.sync(_check_path(arguments.rest[0]))
         answer("Sync is OK")
 
     def _count(self, arguments: Words) -> None:
-        answer(str(sum(1 for _ in self._tree(_checked(arguments.rest[0]))) - 1))
+        answer(str(sum(1 for _ in self._tree(_check_path(arguments.rest[0]))) - 1))
 
     def _config(self, arguments: Words) -> None:
         data, stat = self._zk.get("/zookeeper/config", watch=self._watch(arguments))
@@ -341,12 +341,12 @@ class ZooKeeperShell:
         answer(f"ZooKeeper CLI version: k {__version__}")
 
 
-def _unquoted(word: str) -> str:
+def _unquote(word: str) -> str:
     match = _QUOTED.fullmatch(word)
     return match[2] if match else word
 
 
-def _parsed(words: Iterable[str], letters: str) -> Words:
+def _parse(words: Iterable[str], letters: str) -> Words:
     """Parse options, which may stand anywhere, and several in one word."""
     arguments = Words({}, [])
     rest = iter(words)
@@ -388,7 +388,7 @@ def _version(arguments: Words) -> int:
         raise Failed(f"the version {text} is not a number") from None
 
 
-def _checked(path: str) -> str:
+def _check_path(path: str) -> str:
     """Return the path. Raises Failed if it is invalid, in ZooKeeper's words (PathUtils)."""
     if not path.startswith("/"):
         raise Failed("Path must start with / character" if path else "Path length must be > 0")

@@ -82,7 +82,7 @@ class Blocking(Generic[C]):
         traceback: TracebackType | None,
     ) -> None:
         try:
-            self._wait(self._entered().__aexit__(kind, error, traceback))
+            self._wait(self._require_client().__aexit__(kind, error, traceback))
         finally:
             self._stop()
 
@@ -90,12 +90,12 @@ class Blocking(Generic[C]):
         """Await `work(client)` in the loop's thread and return its result."""
 
         async def in_loop() -> T:
-            return await work(self._entered())
+            return await work(self._require_client())
 
         return self._wait(in_loop())
 
     def __getattr__(self, name: str) -> Any:
-        attribute = getattr(self._entered(), name)
+        attribute = getattr(self._require_client(), name)
         if not callable(attribute):
             return attribute
 
@@ -130,7 +130,7 @@ class Blocking(Generic[C]):
         else:
             self._wait(manager.__aexit__(None, None, None))
 
-    def _entered(self) -> C:
+    def _require_client(self) -> C:
         if self._client is None:
             raise RuntimeError("used outside its with statement")
         return self._client

@@ -107,7 +107,7 @@ async def alter_incrementally(
             validate_only=validate_only,
         )
     )
-    return _altered(answer, changes)
+    return _results_by_resource(answer, changes)
 
 
 async def alter(
@@ -132,7 +132,7 @@ async def alter(
             validate_only=validate_only,
         )
     )
-    return _altered(answer, configs)
+    return _results_by_resource(answer, configs)
 
 
 async def list_resources(peer: Peer, types: Sequence[ResourceType]) -> list[ConfigResource]:
@@ -156,7 +156,7 @@ async def list_resources(peer: Peer, types: Sequence[ResourceType]) -> list[Conf
     ]
 
 
-def _altered(
+def _results_by_resource(
     answer: Any, resources: Iterable[ConfigResource]
 ) -> dict[ConfigResource, KafkaError | None]:
     """Return the outcome by resource. Raises NOT_CONTROLLER, which is transient, so that the whole

@@ -155,7 +155,9 @@ class Groups:
         async def ask(
             peer: Peer, coordinator: Node, names: list[str]
         ) -> dict[str, dict[TopicPartition, CommittedOffset | KafkaError] | KafkaError]:
-            return await _fetched(peer, {name: by_group[name] for name in names}, require_stable)
+            return await _fetch_offsets(
+                peer, {name: by_group[name] for name in names}, require_stable
+            )
 
         return await self._ask_coordinators("listConsumerGroupOffsets", by_group, ask)
 
@@ -337,10 +339,10 @@ async def offsets_at(
     """Return the committed offsets, of all partitions, of groups that this broker coordinates,
     without retries. Raises OSError if it does not respond.
     """
-    return await _fetched(await cluster.peer(broker), dict.fromkeys(groups), False)
+    return await _fetch_offsets(await cluster.peer(broker), dict.fromkeys(groups), False)
 
 
-async def _fetched(
+async def _fetch_offsets(
     peer: Peer, by_group: Mapping[str, Partitions | None], require_stable: bool
 ) -> dict[str, dict[TopicPartition, CommittedOffset | KafkaError] | KafkaError]:
     """Fetch each group's committed offsets from its coordinator."""

@@ -75,7 +75,7 @@ class Sender:
             now=self._loop.time,
             now_ms=now_ms,
             random=random,
-            on_open=self._opened,
+            on_open=self._on_batch_opened,
             on_full=self.enqueue,
             on_stamp=self._stamped,
         )
@@ -204,7 +204,7 @@ class Sender:
 
     # Callbacks of the accumulator
 
-    def _opened(self, batch: ProducerBatch) -> None:
+    def _on_batch_opened(self, batch: ProducerBatch) -> None:
         if self._fatal is not None:
             self._loop.call_soon(self.fail, self._fatal)
             return
@@ -254,9 +254,9 @@ class Sender:
     def _set_linger_timer(self) -> None:
         self._linger_timer = None
         if self._lingering:
-            self._linger_timer = self._loop.call_at(self._lingering[0][0], self._lingered)
+            self._linger_timer = self._loop.call_at(self._lingering[0][0], self._on_linger_expired)
 
-    def _lingered(self) -> None:
+    def _on_linger_expired(self) -> None:
         now = self._loop.time()
         while self._lingering and self._lingering[0][0] <= now:
             _, batch = self._lingering.popleft()

@@ -34,7 +34,7 @@ from kcli.options import (
     timeout,
 )
 from kcli.output import answer, complain
-from kcli.running import EXPECTED, reason, run, status_of, warned
+from kcli.running import EXPECTED, reason, run, status_of, with_warnings
 
 CLIENT_ID = "console-consumer"
 RESET = "auto.offset.reset"
@@ -308,7 +308,7 @@ def console_consumer(options: SimpleNamespace) -> int:
         options, in_group="group.id" in properties and options.zookeeper is None
     )
     formats = _formats(options)
-    config = warned(ConsumerConfig.of({} if options.zookeeper else properties))
+    config = with_warnings(ConsumerConfig.of({} if options.zookeeper else properties))
     reading = Reading(reading_options, formats, config)
     work = _through_zookeeper(options, reading, properties) if options.zookeeper else reading.all()
     try:

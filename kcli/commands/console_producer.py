@@ -29,7 +29,7 @@ from kcli.options import (
     refuse,
     require,
 )
-from kcli.running import run, warned
+from kcli.running import run, with_warnings
 
 READERS = (
     "org.apache.kafka.tools.LineMessageReader",
@@ -252,7 +252,7 @@ def console_producer(options: SimpleNamespace) -> int:
     from kcli.client.config import ProducerConfig
 
     format = _format(options)
-    config = warned(ProducerConfig.of(_producer_properties(options)))
+    config = with_warnings(ProducerConfig.of(_producer_properties(options)))
     sending = Sending(
         options.topic,
         format(config.max_request_size),

@@ -216,7 +216,7 @@ def consumer_groups(options: SimpleNamespace) -> int:
     """
     states, types = _check(options)
     if options.validate_regex is not None:
-        return _validated(options.validate_regex)
+        return _validate_regex(options.validate_regex)
     awaited = CLUSTER
     if options.watch is not None:
         awaited = ""
@@ -290,7 +290,7 @@ async def _groups(admin: Admin, options: SimpleNamespace) -> list[str]:
     return list(dict.fromkeys(options.group))
 
 
-def _validated(pattern: str) -> int:
+def _validate_regex(pattern: str) -> int:
     wrong = regex.wrong(pattern)
     if wrong is None:
         answer(f"The regular expression `{pattern}` is valid.")

@@ -29,7 +29,7 @@ from kcli.perf.consumed import DETAILED_HEADER, HEADER, Consumed
 from kcli.perf.consuming import ConsumerPerfOptions, Consuming
 from kcli.rows.listing import Rows, formatted, rows_if_asked
 from kcli.rows.shapes import RowField, RowShape
-from kcli.running import run, warned
+from kcli.running import run, with_warnings
 
 if TYPE_CHECKING:
     from kcli.client.config import ConsumerConfig
@@ -182,7 +182,7 @@ def consumer_perf_test(options: SimpleNamespace) -> int:
     from kcli.client.config import ConsumerConfig
 
     properties = _properties(options)
-    config = warned(ConsumerConfig.of(properties))
+    config = with_warnings(ConsumerConfig.of(properties))
     subject = options.topic or options.include
     workload = {"records": options.num_records, "from_latest": options.from_latest}
     evaluation = judging.RunEvaluation(

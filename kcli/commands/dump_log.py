@@ -357,7 +357,7 @@ def _check_sanity(path: str) -> None:
     from kcli.segments import segment_files as files
 
     insane = files.insane_index if _kind(path) == "index" else files.insane_time_index
-    reason = insane(os.path.abspath(path), bytes(_mapped(path)), _base_offset(path))
+    reason = insane(os.path.abspath(path), bytes(_map_file(path)), _base_offset(path))
     if reason is not None:
         raise Refused(reason)
 
@@ -370,7 +370,7 @@ def _entries(
 
     full = os.path.abspath(path)
     beside = os.path.join(os.path.dirname(full), os.path.basename(path).split(".")[0])
-    data = _mapped(path)
+    data = _map_file(path)
     reading.file(path)
     match _kind(path):
         case "log" | "checkpoint":
@@ -379,14 +379,14 @@ def _entries(
                     reading.at(entry.position)
                 yield entry
         case "index":
-            log = _mapped(f"{beside}.log")
+            log = _map_file(f"{beside}.log")
             base = _base_offset(path)
             size = options.max_message_size
             yield from files.index_entries(full, bytes(data), base, log, size, problems)
         case "timeindex":
-            log = _mapped(f"{beside}.log")
+            log = _map_file(f"{beside}.log")
             base = _base_offset(path)
-            index = bytes(_mapped(f"{beside}.index"))
+            index = bytes(_map_file(f"{beside}.index"))
             yield from files.time_index_entries(full, bytes(data), base, index, log, problems)
         case "txnindex":
             yield from files.aborted_entries(bytes(data))
@@ -418,7 +418,7 @@ def _number(text: str, path: str) -> int:
     raise Refused(f"{os.path.basename(path)} is not named after an offset")
 
 
-def _mapped(path: str) -> memoryview:
+def _map_file(path: str) -> memoryview:
     with open(path, "rb") as file:
         if os.fstat(file.fileno()).st_size == 0:
             return memoryview(b"")

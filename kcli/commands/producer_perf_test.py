@@ -35,7 +35,7 @@ from kcli.perf.producing import Load, Producing
 from kcli.perf.tally import Sum
 from kcli.rows.listing import Rows, formatted, rows_if_asked
 from kcli.rows.shapes import RowField, RowShape
-from kcli.running import run, warned
+from kcli.running import run, with_warnings
 from kcli.statuses import FAILED
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ def producer_perf_test(options: SimpleNamespace) -> int:
     from kcli.client.config import ProducerConfig
 
     properties = _properties(options)
-    config = warned(ProducerConfig.of(properties))
+    config = with_warnings(ProducerConfig.of(properties))
     transaction_ms = None
     if config.transactional_id is not None:
         transaction_ms = options.transaction_duration_ms or TRANSACTION_MS

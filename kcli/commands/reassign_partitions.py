@@ -292,7 +292,7 @@ def reassign_partitions(options: SimpleNamespace) -> int:
     -9, --resume continues and --undo reverts.
     """
     if options.plan is not None or options.resume or options.undo:
-        return _planned(options)
+        return _execute_plan(options)
     action = _check(options)
     if options.bootstrap_controller is not None:
         options.bootstrap_server = options.bootstrap_controller
@@ -315,7 +315,7 @@ def reassign_partitions(options: SimpleNamespace) -> int:
         return status_of(error)
 
 
-def _planned(options: SimpleNamespace) -> int:
+def _execute_plan(options: SimpleNamespace) -> int:
     _check_plan(options)
     if options.output is None:
         return run(_plan(options, None), None, CLUSTER)

@@ -26,7 +26,7 @@ from kcli.options import (
     timeout,
 )
 from kcli.output import answer
-from kcli.running import reason, run, warned
+from kcli.running import reason, run, with_warnings
 from kcli.statuses import DONE
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import Offset, TopicPartition
@@ -127,7 +127,7 @@ def verifiable_consumer(options: SimpleNamespace) -> int:
     _check(options)
     from kcli.client.config import ConsumerConfig
 
-    config = warned(ConsumerConfig.of(_properties(options)))
+    config = with_warnings(ConsumerConfig.of(_properties(options)))
     run(VerifiableConsumer(options, config).all(), options.timeout, while_read=True)
     return DONE
 
@@ -213,7 +213,7 @@ class VerifiableConsumer(RebalanceListener):
                 offsets = self._offsets_of(records)
             finally:
                 # Records that were not reported must not be committed when the consumer closes.
-                await _go_back(consumer, records, offsets)
+                await _seek_back(consumer, records, offsets)
             if not self._options.enable_autocommit:
                 await self._commit(consumer, offsets)
 
@@ -281,7 +281,7 @@ class VerifiableConsumer(RebalanceListener):
             _print_event("offsets_committed", offsets=entries, success=True)
 
 
-async def _go_back(
+async def _seek_back(
     consumer: Consumer,
     records: Iterable[ConsumerRecord],
     offsets: Mapping[TopicPartition, Offset],

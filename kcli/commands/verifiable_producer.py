@@ -27,7 +27,7 @@ from kcli.options import (
     timeout,
 )
 from kcli.output import answer
-from kcli.running import reason, run, warned
+from kcli.running import reason, run, with_warnings
 from kcli.statuses import DONE
 from kserver.errors import KafkaError
 
@@ -102,7 +102,7 @@ def verifiable_producer(options: SimpleNamespace) -> int:
     from kcli.client.config import ProducerConfig
 
     properties = client_properties(options, acks=options.acks or "-1", retries="0")
-    config = warned(ProducerConfig.of(properties))
+    config = with_warnings(ProducerConfig.of(properties))
     run(VerifiableProducer(options, config).all(), options.timeout)
     return DONE
 

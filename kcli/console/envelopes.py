@@ -134,7 +134,7 @@ def from_json(line: bytes) -> Incoming:
 def from_map(fields: Mapping[Any, Any]) -> Incoming:
     """Return the record of an envelope's fields. Raises Unreadable."""
     if not fields.keys() <= _OURS:
-        fields = _renamed(fields)
+        fields = _rename_fields(fields)
     get = fields.get
     topic = get("topic")
     if topic is not None:
@@ -150,7 +150,7 @@ def from_map(fields: Mapping[Any, Any]) -> Incoming:
     )
 
 
-def _renamed(fields: Mapping[Any, Any]) -> dict[str, Any]:
+def _rename_fields(fields: Mapping[Any, Any]) -> dict[str, Any]:
     """Rename kcat's fields to ours."""
     result: dict[str, Any] = {}
     for name, content in fields.items():

@@ -118,7 +118,7 @@ class FormatString:
             self._template += b"%b"
             width = int(match["width"] or 0)
             text = self._text(match["letter"], modifier)
-            self._values.append(_padded(text, width, bool(match["align"])) if width else text)
+            self._values.append(_pad(text, width, bool(match["align"])) if width else text)
 
     def _text(self, letter: str, modifier: str | None) -> Callable[[FetchedBatch, Record], bytes]:
         null = self._null
@@ -173,7 +173,7 @@ def _encoded(
     return shown
 
 
-def _padded(
+def _pad(
     text: Callable[[FetchedBatch, Record], bytes], width: int, on_the_left: bool
 ) -> Callable[[FetchedBatch, Record], bytes]:
     """Pad to `width` characters of UTF-8."""

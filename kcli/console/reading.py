@@ -207,7 +207,7 @@ class Reading:
 
     async def _print(self, batches: Sequence[FetchedBatch]) -> None:
         if self._options.filter is not None:
-            batches = self._filtered(batches, self._options.filter)
+            batches = self._filter(batches, self._options.filter)
         if self._options.in_group:
             await self._print_in_group(batches)
             return
@@ -271,7 +271,7 @@ class Reading:
                 break
             printed = max(0, printed - len(batch.rows))
 
-    def _filtered(
+    def _filter(
         self, batches: Sequence[FetchedBatch], filter: RecordFilter
     ) -> Sequence[FetchedBatch]:
         """Return the records that match, at most as many as are left to print."""

@@ -116,7 +116,7 @@ class Sending:
             send = self._send_values if self._is_easy(pieces) else self._send_records
         try:
             while self._at < len(pieces):
-                await send(producer, pieces, await self._allowed(len(pieces)))
+                await send(producer, pieces, await self._wait_for_values(len(pieces)))
                 if self._progress is not None:
                     self._progress.at(self._read_bytes + size * self._at // len(pieces))
         except Unreadable as error:
@@ -130,7 +130,7 @@ class Sending:
         self._read_bytes += size
         return True
 
-    async def _allowed(self, end: int) -> int:
+    async def _wait_for_values(self, end: int) -> int:
         """Return the end of those in hand that may be sent now; wait until there are any."""
         if self._pace is None:
             return end

@@ -34,8 +34,8 @@ def csv_lines(
     """Yield a line for each partition, with the group's name or without."""
     for group, offsets in plan.items():
         for (topic, partition), offset in offsets.items():
-            name = [_quoted(group)] if groups else []
-            yield ",".join([*name, _quoted(topic), str(partition), str(offset)])
+            name = [_quote(group)] if groups else []
+            yield ",".join([*name, _quote(topic), str(partition), str(offset)])
 
 
 def read(lines: Iterable[str], group: str | None) -> Plan:
@@ -82,7 +82,7 @@ def _rows(lines: Iterable[str]) -> Iterator[tuple[int, str, list[str]]]:
         number += len(row_lines)
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     if len(text) <= _MAX_BARE_LENGTH and all(
         character >= _MIN_BARE_CHARACTER for character in text
     ):

@@ -134,7 +134,7 @@ class Targets:
             case "to-latest":
                 return await self._list_offsets(partitions, LATEST)
             case "shift-by":
-                return await self._shifted(group, partitions)
+                return await self._shift(group, partitions)
             case "to-datetime" | "by-duration":
                 assert self._since_ms is not None
                 return await self._since(partitions, self._since_ms, out)
@@ -185,7 +185,7 @@ class Targets:
                 )
         return targets_within
 
-    async def _shifted(self, group: str, partitions: Collection[TopicPartition]) -> Offsets:
+    async def _shift(self, group: str, partitions: Collection[TopicPartition]) -> Offsets:
         current = (await committed(self._admin, [group]))[group]
         for partition in partitions:
             if partition not in current:

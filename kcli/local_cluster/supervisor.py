@@ -98,7 +98,7 @@ class Supervisor:
 
     def run(self) -> int:
         """Start, serve and stop. Raises Refused if it cannot start."""
-        with _locked(self._plan.directory), self._handle_signals():
+        with _lock_directory(self._plan.directory), self._handle_signals():
             self._check_ports()
             self._report_orphans()
             load_servers()
@@ -121,7 +121,7 @@ class Supervisor:
 
     def _serve(self) -> int:
         brokers = self._brokers.values()
-        if not self._started([self._zookeeper]) or not self._started([*brokers]):
+        if not self._start_servers([self._zookeeper]) or not self._start_servers([*brokers]):
             return 1
         self._until(self._is_complete)
         if not self._is_stopping:
@@ -132,7 +132,7 @@ class Supervisor:
             return 1
         return 0
 
-    def _started(self, servers: list[Server]) -> bool:
+    def _start_servers(self, servers: list[Server]) -> bool:
         """Start the servers; return whether all of them run."""
         for server in servers:
             self._start(server)
@@ -302,7 +302,7 @@ class Supervisor:
 
 
 @contextlib.contextmanager
-def _locked(directory: str) -> Iterator[None]:
+def _lock_directory(directory: str) -> Iterator[None]:
     """Create the directory if it is missing, and lock it. Raises Refused if another cluster uses
     it.
     """

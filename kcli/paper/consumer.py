@@ -369,7 +369,7 @@ class PaperConsumer:
     # Reading and offsets
 
     async def _start_reading(self, partitions: Sequence[TopicPartition], session: int) -> None:
-        stored = await asyncio.gather(*(self._stored(p) for p in partitions))
+        stored = await asyncio.gather(*(self._read_stored_offset(p) for p in partitions))
         self._same(session)
         if not partitions:
             return
@@ -385,9 +385,9 @@ class PaperConsumer:
                 self._progress.start(partition, offset, is_written=True)
                 await consumer.seek(partition, offset)
         if fresh:
-            self._starting = asyncio.create_task(self._start_anew(consumer, fresh))
+            self._starting = asyncio.create_task(self._initialize_offsets(consumer, fresh))
 
-    async def _stored(self, partition: TopicPartition) -> int | None:
+    async def _read_stored_offset(self, partition: TopicPartition) -> int | None:
         try:
             data, _ = await self._zookeeper.get(self._offset_path(partition))
         except NoNode:
@@ -409,7 +409,9 @@ class PaperConsumer:
         self._has_consumer.set()
         return self._consumer
 
-    async def _start_anew(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
+    async def _initialize_offsets(
+        self, consumer: Consumer, partitions: Sequence[TopicPartition]
+    ) -> None:
         """Determine and write the first offsets of partitions that the group has never read, and
         resume them.
         """
@@ -429,7 +431,7 @@ class PaperConsumer:
             except ZooKeeperError:
                 await asyncio.sleep(_PAUSE_S)
             except OwnershipLost:
-                self._noticed_disowned()
+                self._give_up_partitions()
                 return
         consumer.resume(partitions)
 
@@ -446,11 +448,11 @@ class PaperConsumer:
             try:
                 await self._write_offsets()
             except OwnershipLost:
-                self._noticed_disowned()
+                self._give_up_partitions()
             except ZooKeeperError:
                 pass  # Retried at the next interval.
 
-    def _noticed_disowned(self) -> None:
+    def _give_up_partitions(self) -> None:
         self._member.give_up()
         self._changed.set()
 

@@ -66,15 +66,15 @@ class Mover:
             raise
         except UNREACHED as error:
             await self._give_up(reason(error))
-            raise Refused(f"{reason(error)}: {self._how_to_go_on()}") from error
+            raise Refused(f"{reason(error)}: {self._continuation_text()}") from error
         except Refused as error:
             await self._give_up(str(error))
-            raise Refused(f"{error}: {self._how_to_go_on()}") from error
+            raise Refused(f"{error}: {self._continuation_text()}") from error
         finally:
             transient("")
         self._journal.remove()
 
-    def _how_to_go_on(self) -> str:
+    def _continuation_text(self) -> str:
         return f"use --resume to continue, or --undo to revert (journal {self._journal.path})"
 
     async def _give_up(self, why: str) -> None:
@@ -88,7 +88,7 @@ class Mover:
         except UNREACHED as error:
             complain(f"the moves could not be cancelled, and throttles remain: {reason(error)}")
         if not why:
-            complain(f"Stopped: {self._how_to_go_on()}.")
+            complain(f"Stopped: {self._continuation_text()}.")
 
     # A batch
 
@@ -104,7 +104,7 @@ class Mover:
         loop = asyncio.get_running_loop()
         began = loop.time()
         while active := await self._active(batch):
-            now = await self._copied(batch)
+            now = await self._copied_bytes(batch)
             rate = now / max(loop.time() - began, LOOK_AGAIN_S)
             rest_bytes = self._total - self._moved - now
             left_s = timedelta(seconds=round(rest_bytes / rate)) if rate else "?"
@@ -119,7 +119,7 @@ class Mover:
     async def _active(self, batch: Sequence[PlannedMove]) -> Mapping[TopicPartition, Reassignment]:
         return await self._admin.list_reassignments([move.partition for move in batch])
 
-    async def _copied(self, batch: Sequence[PlannedMove]) -> int:
+    async def _copied_bytes(self, batch: Sequence[PlannedMove]) -> int:
         """Return the bytes that have been copied."""
         new_replicas = {m.partition: set(m.target) - set(m.source) for m in batch}
         brokers = sorted(set[BrokerId]().union(*new_replicas.values()))
@@ -137,12 +137,12 @@ class Mover:
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + SETTLED_S
-        while others := await self._elsewhere(batch):
+        while others := await self._unexpected_moves(batch):
             if loop.time() > deadline:
                 raise Refused(f"{others[0]} by another client")
             await asyncio.sleep(LOOK_AGAIN_S)
 
-    async def _elsewhere(self, batch: Sequence[PlannedMove]) -> list[str]:
+    async def _unexpected_moves(self, batch: Sequence[PlannedMove]) -> list[str]:
         described = await self._admin.describe_topics(sorted({m.partition.topic for m in batch}))
         others = []
         for move in batch:

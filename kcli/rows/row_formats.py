@@ -244,13 +244,13 @@ class Template:
 
 def json_text(value: Any) -> str:
     """Return JSON that is valid YAML too, without characters that control a terminal."""
-    return _numbered(json.dumps(_finite(value), ensure_ascii=False))
+    return _with_numbers(json.dumps(_finite(value), ensure_ascii=False))
 
 
 def cell(value: Any) -> str:
     """Return a value in a column: one line, lists with commas, maps as `key=value`."""
     if isinstance(value, str):
-        return _numbered(visible(value).translate(_CELL))
+        return _with_numbers(visible(value).translate(_CELL))
     if isinstance(value, Mapping):
         return ",".join(f"{cell(key)}={cell(item)}" for key, item in value.items())
     if isinstance(value, Sequence):
@@ -259,7 +259,7 @@ def cell(value: Any) -> str:
     return NULL if finite is None else json.dumps(finite)
 
 
-def _numbered(text: str) -> str:
+def _with_numbers(text: str) -> str:
     return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 

@@ -220,8 +220,8 @@ class _Line:
         if source is None:
             return NOTHING
         cluster = SimpleNamespace(
-            bootstrap_server=_expanded(self._options.get("bootstrap-server")),
-            command_config=_expanded(self._options.get("command-config")),
+            bootstrap_server=_expand(self._options.get("bootstrap-server")),
+            command_config=_expand(self._options.get("command-config")),
         )
         query = CompletionQuery(text, command, self._options, self._names_of(cluster))
         return _matching(text, source(query), before)
@@ -245,7 +245,7 @@ def _name(option: Option) -> str:
     return _bare(option.instead or max(option.opts, key=len))
 
 
-def _expanded(value: str | None) -> str | None:
+def _expand(value: str | None) -> str | None:
     """Expand as the shell will, as far as the environment allows."""
     return None if value is None else os.path.expandvars(os.path.expanduser(value))
 

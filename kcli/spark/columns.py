@@ -76,7 +76,7 @@ class _Slots(NamedTuple):
     null: Bools
 
 
-def _joined(slots: list[_Slots], order: Ints) -> _Slots:
+def _concatenate(slots: list[_Slots], order: Ints) -> _Slots:
     """Concatenate the slots and sort them in this order."""
     return _Slots(
         np.concatenate([some.start for some in slots])[order],
@@ -179,7 +179,9 @@ class _Records:
             empty = _Slots(none, none, none.astype(np.bool_))
             return empty, empty
         order = np.argsort(np.concatenate([of for of, _, _ in levels]), kind="stable")
-        return _joined([n for _, n, _ in levels], order), _joined([v for _, _, v in levels], order)
+        return _concatenate([n for _, n, _ in levels], order), _concatenate(
+            [v for _, _, v in levels], order
+        )
 
     def offsets(self, of: Sequence[ColumnBatch]) -> Ints:
         delta, counts = self.offset_deltas, self.counts

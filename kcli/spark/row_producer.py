@@ -107,12 +107,12 @@ class RowProducer:
 
     def send_all(self, producer: Blocking[Producer], batches: Iterable[pa.RecordBatch]) -> None:
         """Send all rows until they are acknowledged. Raises WriteFailed."""
-        for rows in self._collected(batches):
+        for rows in self._collect(batches):
             producer.run(functools.partial(self._send, rows=rows))
         producer.flush()
         self.check()
 
-    def _collected(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _collect(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         parts: list[pa.RecordBatch] = []
         size = count = 0
         for batch in batches:
@@ -164,7 +164,7 @@ class RowProducer:
         if isinstance(limits, str):
             await self._refuse(producer, rows, limits)
             return
-        while not isinstance(columns := self._checked(rows, limits), Columns):
+        while not isinstance(columns := self._check_rows(rows, limits), Columns):
             reasons, marks = columns
             await self._refuse(producer, rows.filter(pa.array(marks)), *reasons)
             rows = rows.filter(pa.array(~marks))
@@ -255,7 +255,7 @@ class RowProducer:
         most = min(most, int(configs.get("max.message.bytes") or most))
         return TopicLimits(partitions, most, "compact" in configs.get("cleanup.policy", ""))
 
-    def _checked(
+    def _check_rows(
         self, rows: pa.RecordBatch, limits: TopicLimits
     ) -> tuple[Sequence[str], Marks] | Columns:
         """Return the columns to write, or rows that cannot be written and their reasons, which are

@@ -94,7 +94,7 @@ class KafkaSource(DataSource):
                 "a topic cannot be overwritten: mode('append') adds to it, and k topics --delete"
                 " makes way for a new one"
             )
-        return BatchWriter(*_written(schema, self.options))
+        return BatchWriter(*_write_options(schema, self.options))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return the writer; in complete mode each batch is appended too, as by Spark's own
@@ -102,7 +102,7 @@ class KafkaSource(DataSource):
         """
         from kcli.spark.sink import StreamWriter
 
-        return StreamWriter(*_written(schema, self.options))
+        return StreamWriter(*_write_options(schema, self.options))
 
 
 def columns_of(schema: StructType, options: ValueOptions) -> ValueColumns:
@@ -129,7 +129,9 @@ def columns_of(schema: StructType, options: ValueOptions) -> ValueColumns:
     return ValueColumns(schema, options)
 
 
-def _written(schema: StructType, texts: Mapping[str, str]) -> tuple[WriteOptions, tuple[str, ...]]:
+def _write_options(
+    schema: StructType, texts: Mapping[str, str]
+) -> tuple[WriteOptions, tuple[str, ...]]:
     """Return the options of a write and the columns to write."""
     from kcli.spark import write_options
 

@@ -135,7 +135,7 @@ def kafka_broker(
     request: pytest.FixtureRequest, tmp_path: Path, kafka_broker_settings: Mapping[str, Any]
 ) -> Iterator[KafkaBroker]:
     """A Kafka broker for this test alone: `kafka_broker.address` is for bootstrap.servers."""
-    marked = _marked(request, "kafka_broker", "settings")
+    marked = _marker_arguments(request, "kafka_broker", "settings")
     settings = {**kafka_broker_settings, **marked["settings"]}
     try:
         broker = _nursery_of(request.config).start(tmp_path / "kafka", settings)
@@ -151,7 +151,7 @@ def kafka_cluster(
     request: pytest.FixtureRequest, tmp_path: Path, kafka_broker_settings: Mapping[str, Any]
 ) -> Iterator[KafkaCluster]:
     """A Kafka cluster for this test alone: `kafka_cluster.bootstrap_servers` is for clients."""
-    marked = _marked(request, "kafka_cluster", "brokers", "settings")
+    marked = _marker_arguments(request, "kafka_cluster", "brokers", "settings")
     settings = {**kafka_broker_settings, **marked["settings"]}
     cluster = _new_cluster(
         request.config, tmp_path / "kafka-cluster", marked.get("brokers", BROKERS), settings
@@ -167,7 +167,9 @@ def kafka_cluster(
         cluster.close()
 
 
-def _marked(request: pytest.FixtureRequest, name: str, *parameters: str) -> dict[str, Any]:
+def _marker_arguments(
+    request: pytest.FixtureRequest, name: str, *parameters: str
+) -> dict[str, Any]:
     """Return the arguments of the markers; the nearest takes precedence, key by key in the
     settings.
     """

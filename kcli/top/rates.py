@@ -140,8 +140,8 @@ class History:
         self._last = Dashboard(
             now.time_ms,
             now.controller,
-            _ordered(self._broker(broker, flows, records_out) for broker in sorted(brokers)),
-            _ordered(self._topic(name, flows, records_out) for name in sorted(now.topics)),
+            _sort(self._broker(broker, flows, records_out) for broker in sorted(brokers)),
+            _sort(self._topic(name, flows, records_out) for name in sorted(now.topics)),
             sorted(groups, key=lambda row: (-(row.lag or 0), -(row.records_out_per_second or 0))),
             now.refused,
         )
@@ -282,11 +282,11 @@ class _Commits:
                 if partition in last and (offset < last[partition] or partition.topic not in same):
                     self._looks.clear()
                     break
-        rates = {partition: self._grown(partition, now) for partition in now.values}
+        rates = {partition: self._growth(partition, now) for partition in now.values}
         self._looks.append(now)
         return rates
 
-    def _grown(
+    def _growth(
         self, partition: TopicPartition, now: TimedResponse[Mapping[TopicPartition, Offset]]
     ) -> PerSecond:
         for look in self._looks:
@@ -404,7 +404,7 @@ def trend(lag: int | None, per_second: PerSecond) -> str | None:
     return GROWING if per_second > 0 else SHRINKING
 
 
-def _ordered(rows: Iterable[Row]) -> list[Row]:
+def _sort(rows: Iterable[Row]) -> list[Row]:
     return sorted(
         rows,
         key=lambda row: (

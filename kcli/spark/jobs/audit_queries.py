@@ -66,8 +66,8 @@ class Audit:
 def audited(spark: SparkSession, audit: Audit) -> list[Finding]:
     """Return every window of every topic that has records on the broker or landed."""
     earliest, ranges = _ranges(audit)
-    compacted = _compacted(audit, {p.topic for p in ranges})
-    records = _placed(spark, audit, earliest, ranges)
+    compacted = _compacted_topics(audit, {p.topic for p in ranges})
+    records = _rows_by_offset(spark, audit, earliest, ranges)
     counts: list[tuple[Window, Counts]] = []
     sums: dict[Window, int] = defaultdict(int)
     last: Offsets = {}
@@ -101,7 +101,7 @@ def _ranges(audit: Audit) -> tuple[Offsets, Ranges]:
     return earliest, {p: (starts[p], max(starts[p], latest[p])) for p in ids}
 
 
-def _compacted(audit: Audit, topics: set[str]) -> list[str]:
+def _compacted_topics(audit: Audit, topics: set[str]) -> list[str]:
     """Return the compacted topics, and those whose configuration cannot be read."""
     resources = [(ResourceType.TOPIC, name) for name in sorted(topics)]
     with Blocking(Admin, of_client(audit.client)) as admin:
@@ -113,7 +113,9 @@ def _compacted(audit: Audit, topics: set[str]) -> list[str]:
     ]
 
 
-def _placed(spark: SparkSession, audit: Audit, earliest: Offsets, ranges: Ranges) -> DataFrame:
+def _rows_by_offset(
+    spark: SparkSession, audit: Audit, earliest: Offsets, ranges: Ranges
+) -> DataFrame:
     """Return a row for each landed record of the ranges, or of aged-out records before them: its
     offset, its window and time, whether it `is_before` the range, and how many `copies` landed. Of
     copies with different times the latest counts: if a topic was created again and has landed
@@ -130,7 +132,7 @@ def _placed(spark: SparkSession, audit: Audit, earliest: Offsets, ranges: Ranges
         [landed(spark, path, audit.format, RECORD, gaps=True) for path in audit.paths],
     )
     if audit.dlq is not None:
-        rows = rows.unionAll(_put_aside(spark, audit, audit.dlq))
+        rows = rows.unionAll(_dead_letters(spark, audit, audit.dlq))
     rows = _since(rows, audit).join(F.broadcast(places), ["topic", "partition"])
     # Records before the start are ignored, except aged-out ones if the topic begins there.
     if audit.start.offsets is not None:
@@ -147,7 +149,7 @@ def _placed(spark: SparkSession, audit: Audit, earliest: Offsets, ranges: Ranges
     )
 
 
-def _put_aside(spark: SparkSession, audit: Audit, dlq: str) -> DataFrame:
+def _dead_letters(spark: SparkSession, audit: Audit, dlq: str) -> DataFrame:
     """Return the records of dead letters. Only dead letters have the header topic."""
     from pyspark.sql.types import StructType
 

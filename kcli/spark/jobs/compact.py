@@ -171,7 +171,7 @@ def compacted(spark: SparkSession, options: SimpleNamespace) -> str:
         return "nothing was changed"
     try:
         with store.locked(swapping.LOCK):
-            return _compacted(spark, store, options)
+            return _compact_store(spark, store, options)
     except swapping.UnexpectedState as error:
         raise Refused(str(error)) from error
 
@@ -190,7 +190,7 @@ def _check_place(spark: SparkSession, store: Store, options: SimpleNamespace) ->
                 )
 
 
-def _compacted(spark: SparkSession, store: Store, options: SimpleNamespace) -> str:
+def _compact_store(spark: SparkSession, store: Store, options: SimpleNamespace) -> str:
     interval = int(str(spark.conf.get(LISTS_EVERY, str(sink_log.INTERVAL))))
     waiting = 0
     for journal in list(swapping.pending_swaps(store)):
@@ -208,7 +208,7 @@ def _compacted(spark: SparkSession, store: Store, options: SimpleNamespace) -> s
             continue
         if not options.quiet:
             transient(f"{unit.directory or options.path}: {len(unit.files)} files into {unit.into}")
-        journal = _written(spark, store, unit, options)
+        journal = _write_unit(spark, store, unit, options)
         swapping.decide(store, journal)
         waiting += not swapping.resume_swap(store, journal, _now_ms(), interval)
         done.append(unit)
@@ -236,7 +236,7 @@ def _units(store: Store, options: SimpleNamespace) -> list[Unit]:
     )
 
 
-def _written(spark: SparkSession, store: Store, unit: Unit, options: SimpleNamespace) -> Journal:
+def _write_unit(spark: SparkSession, store: Store, unit: Unit, options: SimpleNamespace) -> Journal:
     """Write the new files to a separate place, count them, and return the journal of the swap."""
     id = uuid.uuid4().hex[:12]
     where = swapping.staging(id)

@@ -205,12 +205,12 @@ def _at_rate(spark: SparkSession, frame: DataFrame, per_s: float | None) -> Iter
     spark.conf.set(ARROW_ROWS, str(min(int(before), chunk(per_s))))
     try:
         with pacing_server(per_s, host) as address:
-            yield frame.withColumn("value", _paced(address)("value"))
+            yield frame.withColumn("value", _pace_function(address)("value"))
     finally:
         spark.conf.set(ARROW_ROWS, before)
 
 
-def _paced(address: Address) -> Any:
+def _pace_function(address: Address) -> Any:
     """Return a function of a column that keeps the pace. mapInArrow would need pandas."""
     import pyarrow as pa
     from pyspark.sql.pandas import functions

@@ -305,7 +305,7 @@ def _follow(
         for name, query in list(alive.items()):
             # It raises the error of a failed query.
             ended = query.awaitTermination(LOOK_EVERY_S)  # type: ignore[arg-type]
-            new = totals[name].add(_recent(query, totals[name]))
+            new = totals[name].add(_recent_progress(query, totals[name]))
             if ended:
                 del alive[name]
             elif interrupts.came and (new or not query.status["isTriggerActive"]):
@@ -317,7 +317,7 @@ def _follow(
             transient(line(totals, stopping=interrupts.came))
 
 
-def _recent(query: StreamingQuery, totals: Totals) -> Sequence[Mapping[str, Any]]:
+def _recent_progress(query: StreamingQuery, totals: Totals) -> Sequence[Mapping[str, Any]]:
     """Return the progress of batches that were not counted yet. The whole history is expensive; it
     is requested only if more than one batch has passed.
     """

@@ -43,7 +43,7 @@ def candidates(store: Store, name: re.Pattern[str]) -> list[StoreEntry]:
     newest = sink_log.newest_compact(names)
     if newest is None:
         return []
-    listed = {entry.path for entry in _parsed(store, f"{newest}{sink_log.COMPACT}")}
+    listed = {entry.path for entry in _parse_list(store, f"{newest}{sink_log.COMPACT}")}
     return [file for file in files if f"{store.root}/{file.path}" in listed]
 
 
@@ -121,7 +121,7 @@ def _list(store: Store, journal: Journal, now_ms: int, interval: int) -> bool:
     old = {f"{store.root}/{path}" for path in journal.old}
     holders = []
     for name in sink_log.read_by(names):
-        listed = {entry.path for entry in _parsed(store, name)} & old
+        listed = {entry.path for entry in _parse_list(store, name)} & old
         if listed:
             holders.append((name, listed))
     if holders:
@@ -159,7 +159,7 @@ def _log(store: Store) -> list[str]:
     return list(sink_log.batches(e.name for e in store.entries(sink_log.DIRECTORY)).values())
 
 
-def _parsed(store: Store, name: str) -> list[sink_log.Listed]:
+def _parse_list(store: Store, name: str) -> list[sink_log.Listed]:
     try:
         return sink_log.parse(store.read(f"{sink_log.DIRECTORY}/{name}"))
     except (ValueError, KeyError) as error:
