@@ -252,7 +252,7 @@ class Assembly:
                 self.replicas.fetchers.assign(partition)
                 self.purgatory.check(partition.topic_partition)
 
-    async def told(self) -> None:
+    async def wait_for_metadata(self) -> None:
         """Wait until the controller has sent what is hosted here, and that can be served.
 
         A cluster without a controller is waited for without a limit, with a line each AWAITED_S.

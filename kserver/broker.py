@@ -201,14 +201,14 @@ class Broker:
                 # The controller gets its roles from itself; any other broker gets them through its
                 # listener, so that has to be open first.
                 if assembly.controller.is_active:
-                    await assembly.told()
+                    await assembly.wait_for_metadata()
                 if self._sockets:
                     listeners.accept()
                 else:
                     for endpoint in self._bound:
                         await listeners.open_stream(endpoint)
                 if not assembly.controller.is_active:
-                    await _unless(stop, assembly.told())
+                    await _unless(stop, assembly.wait_for_metadata())
                 self.observation.state = BrokerState.RUNNING
                 ready()
                 await stop.wait()

@@ -167,17 +167,17 @@ class ClusterMetadata:
         topics."""
         changed: dict[str, TopicInfo] = {}
         deleted = set()
-        for told in update.topic_states:
-            if told.partition_states[0].leader == DURING_DELETION:
-                deleted.add(told.topic_name)
+        for state in update.topic_states:
+            if state.partition_states[0].leader == DURING_DELETION:
+                deleted.add(state.topic_name)
                 continue
             # A controller may name a topic more than once, each time with other partitions.
-            before = changed.get(told.topic_name) or self.topics.get(told.topic_name)
-            if before is None or before.id != told.topic_id:
-                config = configs.get(told.topic_name, {})
-                before = TopicInfo(told.topic_name, told.topic_id, (), config)
+            before = changed.get(state.topic_name) or self.topics.get(state.topic_name)
+            if before is None or before.id != state.topic_id:
+                config = configs.get(state.topic_name, {})
+                before = TopicInfo(state.topic_name, state.topic_id, (), config)
             changed[before.name] = replace(
-                before, partitions=_updated_partitions(before.partitions, told.partition_states)
+                before, partitions=_updated_partitions(before.partitions, state.partition_states)
             )
         unnamed: Collection[str] = ()
         if update.type == FULL:
@@ -194,10 +194,10 @@ class ClusterMetadata:
 
 
 def _updated_partitions(
-    before: tuple[PartitionInfo, ...], told: Sequence[UpdateMetadataPartitionState]
+    before: tuple[PartitionInfo, ...], states: Sequence[UpdateMetadataPartitionState]
 ) -> tuple[PartitionInfo, ...]:
     partitions = list(before)
-    for state in told:
+    for state in states:
         while len(partitions) <= state.partition_index:
             # A later update describes it: a controller may send partitions in any order.
             partitions.append(PartitionInfo(len(partitions), NO_BROKER, NO_EPOCH, (), ()))

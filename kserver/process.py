@@ -157,7 +157,7 @@ def _levels(entries: Sequence[str]) -> dict[str, int]:
     return levels
 
 
-async def _serve(config: BrokerConfig, tell: Callable[[Sequence[Endpoint]], None]) -> None:
+async def _serve(config: BrokerConfig, on_ready: Callable[[Sequence[Endpoint]], None]) -> None:
     broker = Broker(config, real_world(config))
     _observe_process(broker.observation)
     stop = asyncio.Event()
@@ -183,7 +183,7 @@ async def _serve(config: BrokerConfig, tell: Callable[[Sequence[Endpoint]], None
         gc.freeze()
         for line in _summary(broker, config):
             log.info("%s", line)
-        tell(broker.endpoints)
+        on_ready(broker.endpoints)
 
     await broker.run(stop, ready)
 

@@ -103,7 +103,7 @@ class MetadataPublisher:
             is_news = image.controller == NO_BROKER and broker in image.brokers
         if is_news:
             self._metadata.update(replace(image, controller=broker))
-            self._tell()
+            self._notify()
 
     async def publish(
         self, request: LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest
@@ -174,12 +174,12 @@ class MetadataPublisher:
         later = set(self._replicas.being_cut(_partitions(request)))
         errors = self._become(request, _partitions(request) - later)
         if later:
-            self._tell()
+            self._notify()
             await self._replicas.cuts_ended(later)
             errors += self._become(request, later)
         self._roles_epoch = max(request.broker_epoch, self._broker_epoch())
-        self._note_told()
-        self._tell()
+        self._set_has_metadata()
+        self._notify()
         return LeaderAndIsrResponse(ErrorCode.none, _merged(errors))
 
     def _become(
@@ -205,7 +205,7 @@ class MetadataPublisher:
         errors = self._replicas.stop_replicas(request.topic_states)
         if any(p.delete_partition for t in request.topic_states for p in t.partition_states):
             await self._replicas.forget_deleted()
-        self._tell()
+        self._notify()
         return StopReplicaResponse(ErrorCode.none, tuple(errors))
 
     async def _update_metadata(
@@ -213,18 +213,18 @@ class MetadataPublisher:
     ) -> UpdateMetadataResponse:
         if error is ErrorCode.none:
             await self._learn(request)
-            told = request.topic_states
-            gone = {t.topic_name for t in told if t.partition_states[0].leader == DURING_DELETION}
+            states = request.topic_states
+            gone = {t.topic_name for t in states if t.partition_states[0].leader == DURING_DELETION}
             before = self._metadata.current
             self._metadata.update(self._with_own(before.updated(request, self._configs.topics)))
-            if told or request.type == FULL:
+            if states or request.type == FULL:
                 self._metadata_epoch = request.controller_epoch
             if request.type == FULL:
                 gone |= before.topics.keys() - self._metadata.current.topics.keys()
             self._configs.forget(gone)
-            self._tell()
+            self._notify()
             self._knows_cluster = True
-            self._note_told()
+            self._set_has_metadata()
         return UpdateMetadataResponse(error)
 
     def _with_own(self, image: ClusterMetadata) -> ClusterMetadata:
@@ -234,7 +234,7 @@ class MetadataPublisher:
             return image
         return replace(image, brokers=MappingProxyType({**image.brokers, own.id: own}))
 
-    def _note_told(self) -> None:
+    def _set_has_metadata(self) -> None:
         """Set `has_metadata` once both requests have arrived.  A broker gets the metadata first,
         with the leaders that it follows; one that hosts no partitions may get no LeaderAndIsr."""
         if self.has_metadata.is_set() or not self._knows_cluster:
@@ -245,7 +245,7 @@ class MetadataPublisher:
         ):
             self.has_metadata.set()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for follower in self._followers:
             follower.apply(self._metadata.current)
 

@@ -195,7 +195,7 @@ class Registration:
                 else:
                     await self._check()
                 if moved:
-                    await self._tell()
+                    await self._update()
                 if self._is_to_report:
                     await self._report()
             except SessionExpired:
@@ -248,7 +248,7 @@ class Registration:
         await until_connected(partial(self._zookeeper.create, prefix, data, sequence=True))
         self._is_to_report = False
 
-    async def _tell(self) -> None:
+    async def _update(self) -> None:
         path = znodes.broker_path(self._id)
         try:
             await until_connected(partial(self._zookeeper.set, path, self._data()))

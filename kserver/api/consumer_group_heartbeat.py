@@ -35,29 +35,29 @@ PROTOCOL = "consumer"
 async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
     try:
-        heard = await _hear(request, context)
+        response = await _heartbeat(request, context)
     except KafkaError as error:
         return reply(error_code=error.code, error_message=error.message or None)
     assignment = None
-    if heard.assigned is not None:
+    if response.assigned is not None:
         assignment = reply.assignment(
             topic_partitions=[
                 reply.assignment.topic_partitions(topic_id=topic_id, partitions=partitions)
-                for topic_id, partitions in by_topic(heard.assigned).items()
+                for topic_id, partitions in by_topic(response.assigned).items()
             ]
         )
     return reply(
-        member_id=heard.member_id,
-        member_epoch=heard.epoch,
-        heartbeat_interval=heard.heartbeat_interval_ms * MILLISECOND,
+        member_id=response.member_id,
+        member_epoch=response.epoch,
+        heartbeat_interval=response.heartbeat_interval_ms * MILLISECOND,
         assignment=assignment,
     )
 
 
-async def _hear(request: Any, context: Context) -> ConsumerHeard:
+async def _heartbeat(request: Any, context: Context) -> ConsumerHeard:
     check_protocol(context)
     owned = request.topic_partitions
-    heard: ConsumerHeard = await ask(
+    response: ConsumerHeard = await ask(
         request.group_id,
         ConsumerHeartbeat(
             request.group_id,
@@ -83,7 +83,7 @@ async def _hear(request: Any, context: Context) -> ConsumerHeard:
         ),
         context,
     )
-    return heard
+    return response
 
 
 def check_protocol(context: Context) -> None:

@@ -52,4 +52,4 @@ async def handle(request: Any, context: Context) -> Any:
             for new, error in zip(wanted, errors, strict=True)
         ]
     )
-    return mutations.told(answer)
+    return mutations.throttled(answer)

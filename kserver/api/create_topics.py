@@ -86,7 +86,7 @@ async def handle(request: Any, context: Context) -> Any:
                 ],
             )
         )
-    return mutations.told(reply(topics=topics))
+    return mutations.throttled(reply(topics=topics))
 
 
 def _refused(topics: Sequence[Any]) -> dict[str, KafkaError]:

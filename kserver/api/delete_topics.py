@@ -41,9 +41,9 @@ async def handle(request: Any, context: Context) -> Any:
     answers: list[tuple[str | None, UUID | None, KafkaError | None]] = []
     names: list[str] = []
     times = Counter(asked)
-    told_twice: set[Asked] = set()
+    reported: set[Asked] = set()
     for one in asked:
-        if one in told_twice:
+        if one in reported:
             continue
         name, topic_id = one
         try:
@@ -51,7 +51,7 @@ async def handle(request: Any, context: Context) -> Any:
         except KafkaError as error:
             answers.append((name, topic_id, error))
             if name is not None or topic_id is not None:
-                told_twice.add(one)
+                reported.add(one)
     mutations = Mutations(context, strict=context.version >= FIRST_STRICT)
     results = await context.parts.controller.delete_topics(names, mutations.charge)
     for name, result in zip(names, results, strict=True):
@@ -68,7 +68,7 @@ async def handle(request: Any, context: Context) -> Any:
             for name, topic_id, error in answers
         ]
     )
-    return mutations.told(answer)
+    return mutations.throttled(answer)
 
 
 def _resolve(name: str | None, topic_id: UUID | None, names: Any, times: int) -> str:

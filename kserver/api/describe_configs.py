@@ -142,12 +142,12 @@ def _of_all_brokers(overrides: Mapping[str, str]) -> list[DescribedEntry]:
     layer = Layer(Source.DYNAMIC_DEFAULT_BROKER_CONFIG, overrides)
     return [
         _entry(
-            DescribedConfig(table[name], told.value, told.source, (told,)),
+            DescribedConfig(table[name], value.value, value.source, (value,)),
             read_only=table[name].dynamic is Dynamic.READ_ONLY,
         )
         for name in overrides
         if name in table
-        for told in given_in((layer,), table[name])
+        for value in given_in((layer,), table[name])
     ] + _unknown((layer,))
 
 
@@ -163,15 +163,15 @@ def _unknown(layers: Sequence[Layer]) -> list[DescribedEntry]:
     return [
         DescribedEntry(
             name,
-            told[0].value,
-            told[0].source.value,
+            synonyms[0].value,
+            synonyms[0].source.value,
             read_only=False,
             sensitive=is_sensitive(name),
             type=type_of(name) or 0,
             documentation="",
-            synonyms=told,
+            synonyms=synonyms,
         )
-        for name, told in given.items()
+        for name, synonyms in given.items()
     ]
 
 

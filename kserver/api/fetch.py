@@ -300,10 +300,10 @@ def _answer(
             if one.error is ErrorCode.kafka_storage_error:
                 meters.failed_fetch_requests += 1
     if fetching.session is None:
-        told, session_id = reads, NO_SESSION
+        included, session_id = reads, NO_SESSION
     else:
-        told, session_id = _changed(fetching, reads), fetching.session.id
-    return fetch_bytes.write_answer(header.api_version, header.correlation_id, session_id, told)
+        included, session_id = _changed(fetching, reads), fetching.session.id
+    return fetch_bytes.write_answer(header.api_version, header.correlation_id, session_id, included)
 
 
 def _throttled(header: RequestHeader, parts: Parts, fetching: Fetching, wait_ms: int) -> Response:
@@ -324,7 +324,7 @@ def _changed(fetching: Fetching, reads: Sequence[Read]) -> list[Read]:
     """Return the reads to include in a session's response: all at first, then only changes."""
     session = fetching.session
     assert session is not None
-    told = []
+    changed = []
     with_bytes = []
     for one in reads:
         known = session.partitions.get(one.wanted.key)
@@ -340,7 +340,7 @@ def _changed(fetching: Fetching, reads: Sequence[Read]) -> list[Read]:
             or known.log_start_offset != one.log_start_offset
         )
         if news:
-            told.append(one)
+            changed.append(one)
             known.high_watermark = one.high_watermark
             known.log_start_offset = one.log_start_offset
             if one.error is not ErrorCode.none:
@@ -349,4 +349,4 @@ def _changed(fetching: Fetching, reads: Sequence[Read]) -> list[Read]:
         if one.size:
             with_bytes.append(one.wanted.key)
     session.rotate(with_bytes)
-    return told
+    return changed

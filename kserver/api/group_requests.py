@@ -23,7 +23,7 @@ async def ask(group_id: str, request: Any, context: Context) -> Any:
     try:
         return await context.parts.groups.ask(group_id, request)
     except KafkaError as error:
-        raise _told(error) from error
+        raise _client_error(error) from error
 
 
 def answer(group_id: str, request: Any, parts: Parts, write: Callable[[Any], bytes]) -> Answer:
@@ -56,18 +56,18 @@ def ask_now(group_id: str, request: Any, parts: Parts) -> asyncio.Future[Any] | 
         return error
 
 
-def result_of(told: asyncio.Future[Any] | KafkaError) -> Any:
+def result_of(outcome: asyncio.Future[Any] | KafkaError) -> Any:
     """Return the result, or a KafkaError."""
-    if isinstance(told, KafkaError):
-        return _told(told)
-    error = told.exception()
+    if isinstance(outcome, KafkaError):
+        return _client_error(outcome)
+    error = outcome.exception()
     if error is None:
-        return told.result()
+        return outcome.result()
     assert isinstance(error, KafkaError)
-    return _told(error)
+    return _client_error(error)
 
 
-def _told(error: KafkaError) -> KafkaError:
+def _client_error(error: KafkaError) -> KafkaError:
     if error.code in TOO_LARGE:
         # The client sent no record, so this error would confuse it (Kafka maps it to this one too).
         return KafkaError(ErrorCode.unknown_server_error, error.message)

@@ -51,19 +51,19 @@ def handle_frame(
     group_id = request.group_id
     wanted = Heartbeat(group_id, request.generation_id, request.member_id, instance_id)
 
-    def write(told: Any) -> bytes:
+    def write(error: Any) -> bytes:
         wait_ms = 0
         if parts.quotas.active:
             wait_ms = throttling.answered(began_s, header, session, parts)
-        return _write(header, _code(told), wait_ms)
+        return _write(header, _code(error), wait_ms)
 
     return answer(group_id, wanted, parts, write)
 
 
-def _code(told: KafkaError | None) -> ErrorCode:
-    if told is None or told.code is ErrorCode.coordinator_load_in_progress:
+def _code(error: KafkaError | None) -> ErrorCode:
+    if error is None or error.code is ErrorCode.coordinator_load_in_progress:
         return ErrorCode.none
-    return told.code
+    return error.code
 
 
 def _write(header: RequestHeader, code: ErrorCode, wait_ms: int) -> bytes:

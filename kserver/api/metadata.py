@@ -79,7 +79,7 @@ async def handle(request: Any, context: Context) -> Any:
             for one in found
         ],
     )
-    return mutations.told(answer)
+    return mutations.throttled(answer)
 
 
 def _name(asked: Any, version: int) -> str | None:

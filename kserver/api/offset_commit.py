@@ -62,11 +62,11 @@ def handle_frame(
     image = parts.metadata.current
     topics = [(topic, *named(topic, image)) for topic in request.topics]
 
-    def write(told: Sequence[ErrorCode] | KafkaError) -> bytes:
+    def write(result: Sequence[ErrorCode] | KafkaError) -> bytes:
         wait_ms = 0
         if parts.quotas.active:
             wait_ms = throttling.answered(began_s, header, session, parts)
-        return _write(header, topics, told, wait_ms)
+        return _write(header, topics, result, wait_ms)
 
     wanted = _wanted(request, header.api_version, topics)
     if not wanted.commits:
@@ -94,12 +94,12 @@ def _wanted(request: Any, version: int, topics: Sequence[Topic]) -> CommitOffset
 def _write(
     header: RequestHeader,
     topics: Sequence[Topic],
-    told: Sequence[ErrorCode] | KafkaError,
+    result: Sequence[ErrorCode] | KafkaError,
     wait_ms: int,
 ) -> bytes:
     _, version, correlation_id, _ = header
-    refused = told.code if isinstance(told, KafkaError) else None
-    codes = iter(() if isinstance(told, KafkaError) else told)
+    refused = result.code if isinstance(result, KafkaError) else None
+    codes = iter(() if isinstance(result, KafkaError) else result)
     is_flexible = version >= FIRST_FLEXIBLE
     uvarint = varint.encode_unsigned
     parts = [b"\0"] if is_flexible else []  # the header's tagged fields

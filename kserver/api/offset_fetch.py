@@ -62,7 +62,7 @@ class AskedGroup(NamedTuple):
     group_id: str
     topics: Sequence[tuple[Any, TopicInfo | None, ErrorCode]] | None
     """Topics with their `named` results; None for all that have offsets."""
-    told: asyncio.Future[Any] | KafkaError
+    result: asyncio.Future[Any] | KafkaError
 
 
 class Topic(NamedTuple):
@@ -88,7 +88,7 @@ def handle_frame(
             wait_ms = throttling.answered(began_s, header, session, parts)
         return _write(header, asked, parts.metadata.current, wait_ms)
 
-    waits = [one.told for one in asked if isinstance(one.told, asyncio.Future)]
+    waits = [one.result for one in asked if isinstance(one.result, asyncio.Future)]
     if all(ticket.done() for ticket in waits):
         return write()
     pending = Pending(exclusive=True)
@@ -155,16 +155,16 @@ def _write(
     if version >= FIRST_WITH_MANY_GROUPS:
         parts.append(_count(len(groups), version))
     for asked in groups:
-        told = _told(asked)
+        result = _result(asked)
         error, topics = ErrorCode.none, []
-        if not isinstance(told, KafkaError):
-            topics = list(_topics(asked, told, image, version))
+        if not isinstance(result, KafkaError):
+            topics = list(_topics(asked, result, image, version))
         elif version >= FIRST_WITH_ERROR:
-            error = told.code
+            error = result.code
         else:
             topics = [
                 Topic(
-                    t.name, None, [FetchedOffset(i, error=told.code) for i in t.partition_indexes]
+                    t.name, None, [FetchedOffset(i, error=result.code) for i in t.partition_indexes]
                 )
                 for t, _, _ in asked.topics or ()
             ]
@@ -181,13 +181,13 @@ def _write(
     return _HEAD.pack(len(body) + 4, correlation_id) + body
 
 
-def _told(asked: AskedGroup) -> FetchedOffsets | KafkaError:
-    told: FetchedOffsets | KafkaError = result_of(asked.told)
-    if isinstance(told, KafkaError) and told.code is ErrorCode.coordinator_not_available:
+def _result(asked: AskedGroup) -> FetchedOffsets | KafkaError:
+    result: FetchedOffsets | KafkaError = result_of(asked.result)
+    if isinstance(result, KafkaError) and result.code is ErrorCode.coordinator_not_available:
         # Consumers older than 3.9 do not know that error here; with this one they look up the
         # coordinator again.
-        return KafkaError(ErrorCode.not_coordinator, told.message)
-    return told
+        return KafkaError(ErrorCode.not_coordinator, result.message)
+    return result
 
 
 def _write_topics(parts: list[bytes], topics: Sequence[Topic], version: int) -> None:

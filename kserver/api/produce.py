@@ -324,13 +324,13 @@ def _append(
         pending = pending or Pending(exclusive=False)
         deadline_s = parts.loop.time() + max(timeout_ms, 0) / 1000
 
-        def told(codes: Sequence[ErrorCode]) -> None:
+        def on_committed(codes: Sequence[ErrorCode]) -> None:
             for (results, place, number), code in zip(waiting, codes, strict=True):
                 if code is not ErrorCode.none:
                     results[place] = _failed(version, number, code)
             pending.complete(_write(header, answered, wait_ms))
 
-        wait = when_committed(appends, parts.purgatory, deadline_s, told)
+        wait = when_committed(appends, parts.purgatory, deadline_s, on_committed)
         if wait is not None:
             pending.on_abandoned = wait.end
         return pending

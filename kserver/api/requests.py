@@ -37,7 +37,7 @@ class Requests:
         slow_ms = config.request_log_slow_ms
         self.slow_s = inf if slow_ms < 0 else slow_ms / 1000
 
-    def tell(
+    def log_slow(
         self,
         header: RequestHeader,
         address: str,

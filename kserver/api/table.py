@@ -259,8 +259,8 @@ def open_session(
             took_s = clock() - began_s
             meters[key].add(version, took_s)
             if took_s >= requests.slow_s:
-                told = answer.answer if isinstance(answer, Pending) else answer
-                tell(header, len(frame), told, took_s, took_s)
+                response = answer.answer if isinstance(answer, Pending) else answer
+                log_slow(header, len(frame), response, took_s, took_s)
             return answer
         assert plain is not None
         request = (
@@ -281,11 +281,11 @@ def open_session(
             took_s = clock() - began_s
             meters[header.api_key].add(header.api_version, took_s)
             if took_s >= requests.slow_s:
-                tell(header, size, answer, took_s, handled_s)
+                log_slow(header, size, answer, took_s, handled_s)
 
         pending.on_complete = completed
 
-    def tell(
+    def log_slow(
         header: RequestHeader,
         size: int,
         answer: Response | None,
@@ -293,7 +293,7 @@ def open_session(
         handled_s: float,
     ) -> None:
         listener = endpoint.listener
-        requests.tell(header, session.address, listener, size, answer, took_s, handled_s)
+        requests.log_slow(header, session.address, listener, size, answer, took_s, handled_s)
 
     async def run(
         handle: PlainHandler,

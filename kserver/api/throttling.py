@@ -124,7 +124,7 @@ class Mutations:
                 ErrorCode.throttling_quota_exceeded, "The throttling quota has been exceeded."
             )
 
-    def told(self, answer: Any) -> Any:
+    def throttled(self, answer: Any) -> Any:
         """Return the response with the throttle time."""
         return throttled(answer, self._wait_ms, self._context.session) if self._wait_ms else answer
 

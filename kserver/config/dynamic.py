@@ -226,10 +226,10 @@ def _check_listeners(old: BrokerConfig, new: BrokerConfig) -> None:
                 f"Security protocol cannot be updated for existing listener {endpoint.listener}"
             )
     between = old.inter_broker_listener
-    told_before, told = (
+    old_advertised, advertised = (
         {endpoint.listener for endpoint in config.advertised_endpoints} for config in (old, new)
     )
-    if between in told_before - told:
+    if between in old_advertised - advertised:
         raise ConfigError(
             f"Advertised listener must be specified for inter-broker listener {between}"
         )

@@ -87,31 +87,32 @@ class BrokerChanges:
         if came:
             await until_connected(self._features.agree)
             # The others must know the new brokers before they follow them as leaders.
-            await self._channels.tell(self._channels.new_batch(), now.keys() - came)
+            await self._channels.send(self._channels.new_batch(), now.keys() - came)
         batch = self._channels.new_batch()
         batch.changes(changed)
-        self._tell_who_is_online(batch, came | gone, changed)
-        await self._channels.tell(batch, now.keys() - came)
+        self._add_online_replicas(batch, came | gone, changed)
+        await self._channels.send(batch, now.keys() - came)
         if came:
-            await self._channels.tell_all(came)
+            await self._channels.send_full_state(came)
         await self._deletions.advance()
         await self._reassignments.advance()
 
-    def _tell_who_is_online(
+    def _add_online_replicas(
         self, batch: RequestBatch, brokers: AbstractSet[BrokerId], changed: Changes
     ) -> None:
         """Add the partitions that these brokers host and that are not in `changed`: their offline
         replicas have changed."""
-        told = {(topic.name, p.partition) for topic, partitions in changed for p in partitions}
+        included = {(topic.name, p.partition) for topic, partitions in changed for p in partitions}
         for topic in self._context.topics.values():
             if topic.name not in self._context.deletions:
                 hosted = [
                     p
                     for p in topic.partitions
-                    if not brokers.isdisjoint(p.replicas) and (topic.name, p.partition) not in told
+                    if not brokers.isdisjoint(p.replicas)
+                    and (topic.name, p.partition) not in included
                 ]
                 if hosted:
-                    batch.tells(topic, hosted)
+                    batch.add_metadata(topic, hosted)
 
     async def load(self) -> None:
         """Load the live brokers into the context, and watch them.  Raises ConnectionLost."""

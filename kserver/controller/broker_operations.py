@@ -56,7 +56,7 @@ class BrokerOperations:
         self._check(broker, broker_epoch, ErrorCode.stale_broker_epoch)
         batch = self._channels.new_batch()
         decided = await self._partitions.alter(broker, changes, batch)
-        await self._channels.tell_of_topics(batch)
+        await self._channels.send_topics(batch)
         await self._act_on(self._reassignments.advance)
         if decided and isinstance(decided[0], KafkaError) and decided[0].code in FOR_ALL:
             raise decided[0]
@@ -81,7 +81,7 @@ class BrokerOperations:
         batch = self._channels.new_batch()
         batch.changes(changed)
         batch.stops(broker, followed_by(broker, changed))
-        await self._channels.tell_of_topics(batch)
+        await self._channels.send_topics(batch)
         return remaining
 
     def _check(self, broker: BrokerId, broker_epoch: int, unknown: ErrorCode) -> None:

@@ -54,12 +54,12 @@ class ChannelManager:
     def new_batch(self) -> RequestBatch:
         return RequestBatch(self._context, self._id)
 
-    async def tell_of_topics(self, batch: RequestBatch) -> None:
+    async def send_topics(self, batch: RequestBatch) -> None:
         """Send the batch to every live broker, if it has any topics."""
         if batch.has_topics:
-            await self.tell(batch, self._context.brokers)
+            await self.send(batch, self._context.brokers)
 
-    async def tell_all(self, brokers: Collection[BrokerId]) -> None:
+    async def send_full_state(self, brokers: Collection[BrokerId]) -> None:
         """Send the full state to each of these brokers."""
         batch = self.new_batch()
         for topic in self._context.topics.values():
@@ -67,9 +67,9 @@ class ChannelManager:
                 batch.deletes(topic, ())
             else:
                 batch.leads(topic, topic.partitions)
-        await self.tell(batch, brokers, full=True)
+        await self.send(batch, brokers, full=True)
 
-    async def tell(
+    async def send(
         self, batch: RequestBatch, brokers: Collection[BrokerId], *, full: bool = False
     ) -> None:
         listener = self._config().inter_broker_listener

@@ -53,14 +53,14 @@ class ControllerClaim:
         broker_id: BrokerId,
         store: ClaimedStore,
         on_change: Callable[[], None],
-        epoch_heard: Callable[[], int],
+        last_epoch: Callable[[], int],
     ) -> None:
         self._zookeeper = zookeeper
         self._clock = clock
         self._id = broker_id
         self._store = store
         self._on_change = on_change
-        self._epoch_heard = epoch_heard
+        self._last_epoch = last_epoch
 
     async def attempt(self) -> bool:
         """Return whether this session is the controller's; then the store has its epoch.  Raises
@@ -88,7 +88,7 @@ class ControllerClaim:
                     return znodes.decode_controller_epoch(found[0]), found[1].version
             except UnreadableZnode as error:
                 log.error("%s; writing it again", error)
-            data = znodes.encode_controller_epoch(max(self._epoch_heard(), self._store.epoch) + 1)
+            data = znodes.encode_controller_epoch(max(self._last_epoch(), self._store.epoch) + 1)
             with suppress(BadVersion, NoNode, NodeExists):  # changed again, or a lost try succeeded
                 if found is None:
                     await until_connected(partial(self._zookeeper.create, path, data))
@@ -133,7 +133,7 @@ class ControllerClaim:
 
     async def _try(self) -> None:
         found = await self._store.find(znodes.CONTROLLER_EPOCH)
-        epoch = self._epoch_heard()
+        epoch = self._last_epoch()
         if found is None:
             data = znodes.encode_controller_epoch(epoch)
             await self._zookeeper.create(znodes.CONTROLLER_EPOCH, data)

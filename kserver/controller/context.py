@@ -140,8 +140,8 @@ class ControllerContext:
 def live_broker(registered: znodes.BrokerRegistration, epoch: int) -> LiveBroker:
     endpoints = {endpoint.listener: endpoint for endpoint in registered.endpoints}
     info = BrokerInfo(registered.id, endpoints, registered.rack)
-    tells = registered.incarnation_id != ""
-    lacks = registered.may_lack_records if tells else None
+    is_kserver = registered.incarnation_id != ""
+    lacks = registered.may_lack_records if is_kserver else None
     return LiveBroker(info, epoch, lacks, registered.features)
 
 
@@ -154,11 +154,11 @@ class Returned(NamedTuple):
 
     @classmethod
     def of(cls, brokers: Mapping[BrokerId, LiveBroker], returned: Iterable[BrokerId]) -> Returned:
-        told = {broker: brokers[broker].may_lack_records for broker in returned}
+        flags = {broker: brokers[broker].may_lack_records for broker in returned}
         return cls(
-            frozenset(told),
-            frozenset(broker for broker, lacks in told.items() if lacks is False),
-            frozenset(broker for broker, lacks in told.items() if lacks),
+            frozenset(flags),
+            frozenset(broker for broker, lacks in flags.items() if lacks is False),
+            frozenset(broker for broker, lacks in flags.items() if lacks),
         )
 
 

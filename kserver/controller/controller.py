@@ -96,7 +96,7 @@ class Controller:
 
     `publish` delivers a message to this broker itself.  `registered` waits until this session has
     registered this broker.  `known` is called with NO_BROKER when this broker stops being the
-    controller, and with the current controller once /controller is read.  `epoch_heard` returns
+    controller, and with the current controller once /controller is read.  `last_epoch` returns
     the latest controller epoch that this broker has received.
     """
 
@@ -109,7 +109,7 @@ class Controller:
         publish: Callable[[ControlRequest], Awaitable[ControlMessage]],
         registered: Callable[[], Awaitable[object]],
         known: Callable[[BrokerId], None],
-        epoch_heard: Callable[[], int],
+        last_epoch: Callable[[], int],
     ) -> None:
         self._zookeeper = world.zookeeper
         self._random = world.random
@@ -123,7 +123,7 @@ class Controller:
         store.on_conflict = self._conflict
         topic_znodes = TopicZnodes(world.zookeeper, store)
         self._claim = ControllerClaim(
-            world.zookeeper, world.clock, broker_id, store, self._controller_changed, epoch_heard
+            world.zookeeper, world.clock, broker_id, store, self._controller_changed, last_epoch
         )
         unreadable = UnreadableZnodes(world.zookeeper, lambda: self._notices.read(znodes.TOPICS))
         self._queue = EventQueue(self.meters.queue_times_ms)
@@ -374,7 +374,7 @@ class Controller:
     async def _topics_found(self, names: list[str]) -> None:
         batch = self._channels.new_batch()
         await until_connected(partial(self._partitions.adopt, names, batch))
-        await self._channels.tell_of_topics(batch)
+        await self._channels.send_topics(batch)
 
     async def _disks_failed(self, names: list[str]) -> None:
         """Ask each broker for its offline replicas, which it returns in its LeaderAndIsr
@@ -389,7 +389,7 @@ class Controller:
         noted = await self._notices.take(znodes.ISR_CHANGES, names, znodes.decode_isr_change)
         batch = self._channels.new_batch()
         await self._partitions.reread({key for partitions in noted for key in partitions}, batch)
-        await self._channels.tell_of_topics(batch)
+        await self._channels.send_topics(batch)
         await self._reassignments.advance()
 
     async def _deletions_noted(self, names: list[str]) -> None:
@@ -444,7 +444,7 @@ class Controller:
                 return  # the new session tries again
             self._context.is_active = True
             log.info("controller of the cluster in epoch %d", self._context.epoch)
-            await self._channels.tell_all(self._context.brokers)
+            await self._channels.send_full_state(self._context.brokers)
             await self._act_on(self._deletions.advance)
             await self._act_on(self._reassignments.resume)
             self._notices.read_all()

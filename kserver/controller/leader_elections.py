@@ -89,7 +89,7 @@ class LeaderElections:
         changed = await self._partitions.write(chosen)
         batch = self._channels.new_batch()
         batch.changes(changed)
-        await self._channels.tell_of_topics(batch)
+        await self._channels.send_topics(batch)
         return results
 
     def _choose(
@@ -173,7 +173,7 @@ class LeaderElections:
         if unled:
             batch = self._channels.new_batch()
             batch.changes(await self._partitions.reconsider_some(unled))
-            await self._channels.tell_of_topics(batch)
+            await self._channels.send_topics(batch)
 
 
 def to_give_back(context: ControllerContext, percentage: int) -> list[TopicPartition]:

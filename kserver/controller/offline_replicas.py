@@ -70,7 +70,7 @@ class OfflineReplicas:
             hosted = [p for p in topic.partitions if broker in p.replicas]
             if hosted and topic.name not in self._context.deletions:
                 batch.asks(broker, topic, hosted)
-        await self._channels.tell(batch, [broker])
+        await self._channels.send(batch, [broker])
 
     async def _changed(
         self, broker: LiveBroker, failed: set[TopicPartition], works: set[TopicPartition]
@@ -92,9 +92,9 @@ class OfflineReplicas:
         changed = await self._partitions.reconsider_some(touched)
         batch = self._channels.new_batch()
         batch.changes(changed)
-        told = {(topic.name, p.partition) for topic, partitions in changed for p in partitions}
-        for name, number in sorted(touched - told):
+        included = {(topic.name, p.partition) for topic, partitions in changed for p in partitions}
+        for name, number in sorted(touched - included):
             topic = context.topics.get(name)
             if topic is not None and name not in context.deletions:
-                batch.tells(topic, [topic.partitions[number]])
-        await self._channels.tell_of_topics(batch)
+                batch.add_metadata(topic, [topic.partitions[number]])
+        await self._channels.send_topics(batch)

@@ -328,7 +328,7 @@ class PartitionStates:
             return refused
         info = with_state(now, state)
         self._context.set_partitions(topic.name, [info])
-        batch.tells(topic, [info])
+        batch.add_metadata(topic, [info])
         return state
 
     async def reread(self, partitions: Collection[TopicPartition], batch: RequestBatch) -> None:
@@ -346,7 +346,7 @@ class PartitionStates:
                 state = znodes.decode_state(name, number, znode[0], znode[1].version)
                 info = with_state(topics[name].partitions[number], state)
                 self._context.set_partitions(name, [info])
-                batch.tells(topics[name], [info])
+                batch.add_metadata(topics[name], [info])
 
     async def _config_of(self, topic: str, topic_id: UUID) -> TopicConfig:
         """Return the config of a topic.  Raises UnreadableZnode."""

@@ -17,7 +17,7 @@ from kserver.errors import ErrorCode, KafkaError
 from kserver.metadata import PartitionInfo, TopicInfo
 from kserver.model import BrokerId, LeaderAndIsr, LeaderEpoch
 
-NO_EPOCH_TOLD = -1
+UNKNOWN_BROKER_EPOCH = -1
 
 
 class IsrChange(NamedTuple):
@@ -27,7 +27,7 @@ class IsrChange(NamedTuple):
     partition: int
     leader_epoch: LeaderEpoch
     isr: tuple[tuple[BrokerId, int], ...]
-    """Brokers with the epoch of their registration as known by the leader, or NO_EPOCH_TOLD."""
+    """Brokers with their registered epoch as the leader knows it, or UNKNOWN_BROKER_EPOCH."""
     partition_epoch: int
     is_recovering: bool = False
     """Whether the leader, elected uncleanly, has not recovered yet (KIP-704)."""
@@ -67,7 +67,7 @@ def judge(
     for broker, epoch in change.isr:
         live = context.brokers.get(broker)
         joins_to_leave = broker in context.shutting_down and broker not in now.isr
-        if live is None or joins_to_leave or epoch not in (NO_EPOCH_TOLD, live.epoch):
+        if live is None or joins_to_leave or epoch not in (UNKNOWN_BROKER_EPOCH, live.epoch):
             raise KafkaError(ErrorCode.ineligible_replica)
     return LeaderAndIsr(
         now.leader,

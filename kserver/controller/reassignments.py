@@ -196,7 +196,7 @@ class Reassignments:
             for info, _ in partitions:
                 self._stopping.pop(TopicPartition(name, info.partition), None)
             self._changed(batch, topic, partitions)
-        await self._channels.tell_of_topics(batch)
+        await self._channels.send_topics(batch)
 
     async def _stop(self, moved: Mapping[str, Sequence[Moved]]) -> None:
         """Write the states, then send StopReplica to the replicas that are removed."""
@@ -211,7 +211,7 @@ class Reassignments:
                 self._stopping[TopicPartition(name, info.partition)] = live
             self._changed(batch, topic, partitions)
         # This broker's own response is there when this returns.
-        await self._channels.tell_of_topics(batch)
+        await self._channels.send_topics(batch)
 
     async def _end(self) -> None:
         """Write the topics' znodes of the reassignments whose last response is there."""

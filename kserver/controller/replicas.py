@@ -137,8 +137,10 @@ class TopicDeletion:
         placed = {Replica(p.partition, b) for p in self.topic.partitions for b in p.replicas}
         assert self._states.keys() == placed
         for replica, state in self._states.items():
-            told = (ReplicaState.OFFLINE, ReplicaState.DELETION_STARTED)
-            assert state not in told or replica.broker in live, f"{replica} is {state}, and away"
+            live_states = (ReplicaState.OFFLINE, ReplicaState.DELETION_STARTED)
+            assert state not in live_states or replica.broker in live, (
+                f"{replica} is {state}, and away"
+            )
         assert self.is_done or not self._counts[ReplicaState.NON_EXISTENT]
 
     def _of(self, broker: BrokerId) -> Iterable[Replica]:

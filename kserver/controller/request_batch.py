@@ -83,7 +83,7 @@ class RequestBatch:
     ) -> None:
         """Add partitions with new leaders, replicas or in-sync replicas."""
         self._leads(topic, partitions, None, is_new=is_new, new_on=new_on)
-        self.tells(topic, partitions)
+        self.add_metadata(topic, partitions)
 
     def asks(self, broker: BrokerId, topic: TopicInfo, partitions: Sequence[PartitionInfo]) -> None:
         """Add unchanged partitions: the broker's response shows which of them it can serve."""
@@ -122,9 +122,9 @@ class RequestBatch:
                 LeaderAndIsrTopicState(topic.name, topic.id, tuple(of_broker))
             )
 
-    def tells(self, topic: TopicInfo, partitions: Sequence[PartitionInfo]) -> None:
+    def add_metadata(self, topic: TopicInfo, partitions: Sequence[PartitionInfo]) -> None:
         """Add partitions of which only the metadata for clients has changed."""
-        told = tuple(
+        partition_states = tuple(
             UpdateMetadataPartitionState(
                 p.partition,
                 self._context.epoch,
@@ -139,7 +139,7 @@ class RequestBatch:
             )
             for p in partitions
         )
-        self._metadata.append(UpdateMetadataTopicState(topic.name, topic.id, told))
+        self._metadata.append(UpdateMetadataTopicState(topic.name, topic.id, partition_states))
 
     def stops(self, broker: BrokerId, changed: Changes, *, delete: bool = False) -> None:
         """Add partitions that the broker stops to follow.  It keeps their logs, unless `delete` is
@@ -160,7 +160,7 @@ class RequestBatch:
             self._stopped.setdefault(broker, []).append(
                 StopReplicaTopicState(topic.name, tuple(of_broker))
             )
-        told = tuple(
+        partition_states = tuple(
             UpdateMetadataPartitionState(
                 p.partition,
                 self._context.epoch,
@@ -172,7 +172,7 @@ class RequestBatch:
             )
             for p in topic.partitions
         )
-        self._metadata.append(UpdateMetadataTopicState(topic.name, topic.id, told))
+        self._metadata.append(UpdateMetadataTopicState(topic.name, topic.id, partition_states))
 
     def requests(
         self, broker: BrokerId, listener: str, *, full: bool = False
@@ -186,7 +186,7 @@ class RequestBatch:
                 self._controller,
                 epoch,
                 _by_topic(self._metadata),
-                tuple(map(_told, brokers.values())),
+                tuple(map(_broker_state, brokers.values())),
                 broker_epoch,
                 FULL if full else 0,
             )
@@ -250,7 +250,7 @@ def _addresses(
     )
 
 
-def _told(broker: LiveBroker) -> UpdateMetadataBroker:
+def _broker_state(broker: LiveBroker) -> UpdateMetadataBroker:
     info = broker.info
     endpoints = tuple(
         UpdateMetadataEndpoint(e.port, e.host, e.listener, SECURITY_PROTOCOLS.index(e.protocol))

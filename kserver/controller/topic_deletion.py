@@ -64,7 +64,7 @@ class TopicDeletionManager:
             if started := deletion.start():
                 batch.deletes(deletion.topic, started)
         # This broker deletes its own replicas, and responds, before this returns.
-        await self._channels.tell_of_topics(batch)
+        await self._channels.send_topics(batch)
         for deletion in list(self._context.deletions.values()):
             if deletion.is_done:
                 await until_connected(partial(self._znodes.remove, deletion.topic.name))

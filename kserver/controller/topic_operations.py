@@ -99,7 +99,7 @@ class TopicOperations:
                 self._context.set_topic(replace(topic, config=NO_OVERRIDES))
                 self._configs.created(topic)
                 batch.leads(topic, topic.partitions, is_new=True)
-        await self._channels.tell_of_topics(batch)
+        await self._channels.send_topics(batch)
         return made
 
     async def delete(self, names: Sequence[str], charge: Charge) -> list[KafkaError | None]:
@@ -150,7 +150,7 @@ class TopicOperations:
                     first = len(topics[topic.name].partitions)
                     self._context.set_topic(topic)
                     batch.leads(topic, topic.partitions[first:], is_new=True)
-            await self._channels.tell_of_topics(batch)
+            await self._channels.send_topics(batch)
         return [t if isinstance(t, KafkaError) else None for t in grown]
 
     def _plan(

@@ -202,9 +202,9 @@ class CoordinatorRuntime(Generic[S]):
                 replay(event, producer.producer_id if producer else NO_PRODUCER_ID)
         if outcome.answers or outcome.effects:
             if partition.log.high_watermark >= partition.log.log_end_offset:
-                self._tell(loaded, outcome)
+                self._complete(loaded, outcome)
             else:
-                self._tell_once_committed(loaded, outcome, partition.log.log_end_offset)
+                self._complete_once_committed(loaded, outcome, partition.log.log_end_offset)
         self._set_timer(loaded)
 
     def _append(self, partition: Partition, shard: S, outcome: Outcome) -> None:
@@ -244,7 +244,7 @@ class CoordinatorRuntime(Generic[S]):
         again = self._by_partition[index] = Loaded(loaded.partition, self._make(index))
         self._loop.call_at(loaded.may_load_again_s, self._queue, again)
 
-    def _tell(self, loaded: Loaded[S], outcome: Outcome) -> None:
+    def _complete(self, loaded: Loaded[S], outcome: Outcome) -> None:
         self._answer(loaded, outcome.answers)
         for effect in outcome.effects:
             # In another step: an effect may append, while the caller is processing a commit.
@@ -255,23 +255,23 @@ class CoordinatorRuntime(Generic[S]):
             assert self._perform is not None
             self._perform(effect)
 
-    def _tell_once_committed(self, loaded: Loaded[S], outcome: Outcome, end: Offset) -> None:
-        def told(codes: Sequence[ErrorCode]) -> None:
+    def _complete_once_committed(self, loaded: Loaded[S], outcome: Outcome, end: Offset) -> None:
+        def on_committed(codes: Sequence[ErrorCode]) -> None:
             if not self._is_current(loaded):
                 return  # dropped, together with its tickets
             if codes[0] is ErrorCode.none:
-                self._tell(loaded, outcome)
+                self._complete(loaded, outcome)
             elif codes[0] is not ErrorCode.request_timed_out:
                 self._drop(loaded.partition.topic_partition.partition, ErrorCode.not_coordinator)
             else:
                 error = KafkaError(ErrorCode.coordinator_not_available, "the write took too long")
                 self._answer(loaded, [(ticket, error) for ticket, _ in outcome.answers])
                 if outcome.effects:
-                    self._tell_once_committed(loaded, Outcome(effects=outcome.effects), end)
+                    self._complete_once_committed(loaded, Outcome(effects=outcome.effects), end)
 
         appended = Uncommitted(loaded.partition, loaded.led_since, end)
         deadline_s = self._loop.time() + self._timeout_ms() / 1000
-        when_committed([appended], self._purgatory, deadline_s, told)
+        when_committed([appended], self._purgatory, deadline_s, on_committed)
 
     def _answer(self, loaded: Loaded[S], answers: Any) -> None:
         for ticket, answer in answers:

@@ -107,7 +107,7 @@ class HttpConnection(asyncio.Protocol):
         if end >= 0:
             self._answer(self._head[:end])
         elif len(self._head) >= HEAD_BYTES:
-            self._send(_told(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE), b"")
+            self._send(_status_page(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE), b"")
 
     def eof_received(self) -> bool:
         """Let a client close its half after its request; the response is sent to its end."""
@@ -123,15 +123,15 @@ class HttpConnection(asyncio.Protocol):
     def _answer(self, head: bytes) -> None:
         words = head.split(b"\r\n", 1)[0].split(b" ")
         if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
-            self._send(_told(HTTPStatus.BAD_REQUEST), b"")
+            self._send(_status_page(HTTPStatus.BAD_REQUEST), b"")
             return
         method, target, version = words
         self._chunked = version != b"HTTP/1.0"
         if method not in (b"GET", b"HEAD"):
-            self._send(_told(HTTPStatus.METHOD_NOT_ALLOWED), method)
+            self._send(_status_page(HTTPStatus.METHOD_NOT_ALLOWED), method)
             return
         make = self._server.pages.get(target.partition(b"?")[0].decode("latin-1"))
-        page = _told(HTTPStatus.NOT_FOUND) if make is None else make()
+        page = _status_page(HTTPStatus.NOT_FOUND) if make is None else make()
         self._send(page, method)
 
     def _send(self, page: Page, method: bytes) -> None:
@@ -179,5 +179,5 @@ class HttpConnection(asyncio.Protocol):
         self._deadline = self._loop.call_later(limit_s, self.cut)
 
 
-def _told(status: HTTPStatus) -> Page:
+def _status_page(status: HTTPStatus) -> Page:
     return Page.plain(status, status.phrase)

@@ -44,7 +44,7 @@ SWEEP_S = 10.0
 COUNTED_EVERY_S = 1.0
 TURNED_AWAY_AT_ONCE = 100
 """Maximum number of rejected connections that are kept open until their address may retry."""
-REFUSALS_TOLD_EVERY_S = 10.0
+REFUSALS_LOG_INTERVAL_S = 10.0
 
 
 class AnyConnection(Protocol):
@@ -109,7 +109,7 @@ class Listeners:
         """Maximum number of connections that the open-files limit allows, when last computed."""
         self._count_again_s = 0.0
         self._refusals = 0
-        self._tell_again_s = 0.0
+        self._next_refusals_log_s = 0.0
         self._empty: asyncio.Event | None = None
         """Set when the last connection closes after `stop_reading`."""
 
@@ -373,7 +373,7 @@ class Listeners:
         """Log refusals at intervals only: a refused client may retry as fast as it can."""
         self._refusals += 1
         now_s = asyncio.get_running_loop().time()
-        if now_s >= self._tell_again_s:
+        if now_s >= self._next_refusals_log_s:
             log.warning(
                 "connection from %s refused: %s reached (%d refused since the last such line)",
                 address,
@@ -381,7 +381,7 @@ class Listeners:
                 self._refusals,
             )
             self._refusals = 0
-            self._tell_again_s = now_s + REFUSALS_TOLD_EVERY_S
+            self._next_refusals_log_s = now_s + REFUSALS_LOG_INTERVAL_S
 
     def _admit(self, connection: StreamConnection, listener: str) -> bool:
         now_ms = int(asyncio.get_running_loop().time() * 1000)

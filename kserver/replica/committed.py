@@ -58,7 +58,7 @@ def when_committed(
     appends: Sequence[Uncommitted],
     purgatory: Purgatory,
     deadline_s: float,
-    told: Callable[[Sequence[ErrorCode]], None],
+    on_committed: Callable[[Sequence[ErrorCode]], None],
 ) -> Wait | None:
     """Pass the outcomes to the callback, in order, once all are known or the loop's time is
     `deadline_s`.
@@ -78,11 +78,11 @@ def when_committed(
         known = known_by_now(None)
         if len(known) < len(appends):
             return False
-        told(known)
+        on_committed(known)
         return True
 
     def expired() -> None:
-        told(known_by_now(ErrorCode.request_timed_out))
+        on_committed(known_by_now(ErrorCode.request_timed_out))
 
     if ready():
         return None

@@ -389,8 +389,8 @@ class ReplicaFetcher:
                 self._changed[partition] = None
             self._refused.pop(partition, None)
         except (KafkaError, StorageError, OSError, ProtocolError) as error:
-            told = log.info if code in PASSING else log.warning
-            told("%s cannot follow broker %d: %s", own.topic_partition, self.leader, error)
+            log_line = log.info if code in PASSING else log.warning
+            log_line("%s cannot follow broker %d: %s", own.topic_partition, self.leader, error)
             self._hold_back(partition, asked.leader_epoch)
         except Exception as bug:
             self._report(f"{own.topic_partition}: append from broker {self.leader} failed", bug)

@@ -250,7 +250,7 @@ class Leader:
         if self.proposed is proposal:
             self.proposed = None
 
-    def told(self, isr: Collection[BrokerId], partition_epoch: int) -> None:
+    def update(self, isr: Collection[BrokerId], partition_epoch: int) -> None:
         """Apply an ISR that the controller has written, if it is newer than the known one.
 
         An older one is ignored: a proposal may have been written after it.

@@ -112,7 +112,7 @@ class Partition:
         if self.leader is None:
             self.led_since = info.leader_epoch
         if self.leader is not None and not begins:
-            self.leader.told(info.isr, info.partition_epoch)
+            self.leader.update(info.isr, info.partition_epoch)
         else:
             if begins:
                 log.assign_epoch(info.leader_epoch, log.log_end_offset)

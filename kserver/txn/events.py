@@ -57,8 +57,10 @@ def encode(event: Event, transaction_version: int) -> tuple[bytes, bytes | None]
         "transactionStartTimestampMs": one.started_ms,
         "clientTransactionVersion": one.version,
     }
-    is_told = one.version or one.previous_id != NO_PRODUCER_ID or one.next_id != NO_PRODUCER_ID
-    version = 1 if is_told or transaction_version >= FLEXIBLE_VALUES else 0
+    has_tagged_fields = (
+        one.version or one.previous_id != NO_PRODUCER_ID or one.next_id != NO_PRODUCER_ID
+    )
+    version = 1 if has_tagged_fields or transaction_version >= FLEXIBLE_VALUES else 0
     return _key(one.id), RECORDS.encode_value(TRANSACTION, version, values)
 
 
@@ -102,12 +104,12 @@ def decode(key: bytes, value: bytes | None) -> Event | None:
 
 def _previous(found: dict[str, Any], state: TransactionState) -> int:
     previous: int = found["previousProducerId"]
-    is_told = (
+    is_relevant = (
         state not in PREPARED
         and state is not TransactionState.ONGOING
         and found["producerEpoch"] == 0
     )
-    return previous if is_told and previous != found["producerId"] else NO_PRODUCER_ID
+    return previous if is_relevant and previous != found["producerId"] else NO_PRODUCER_ID
 
 
 def _key(transactional_id: str) -> bytes:

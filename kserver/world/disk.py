@@ -183,12 +183,12 @@ class Lock(Protocol):
 
 
 class OsFile:
-    __slots__ = ("_fd", "_tells_cached", "path")
+    __slots__ = ("_fd", "_supports_nowait", "path")
 
     def __init__(self, path: str, *, create: bool = False) -> None:
         self.path = path
         self._fd = -1
-        self._tells_cached = True
+        self._supports_nowait = True
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         self._fd = os.open(path, flags, 0o644)
 
@@ -220,7 +220,7 @@ class OsFile:
         return b"".join(parts)
 
     def read_cached(self, position: int, size: int) -> bytes | None:
-        if not self._tells_cached:
+        if not self._supports_nowait:
             return self.read_at(position, size)
         buffer = bytearray(size)
         try:
@@ -230,14 +230,14 @@ class OsFile:
         except OSError as error:
             if error.errno != errno.EOPNOTSUPP:
                 raise
-            self._tells_cached = False
+            self._supports_nowait = False
             return self.read_at(position, size)
         if got == size:
             return bytes(buffer)
         return bytes(buffer[:got]) if position + got >= self.size() else None
 
     def read_cached_into(self, position: int, buffer: memoryview) -> bool:
-        flags = os.RWF_NOWAIT if self._tells_cached else 0
+        flags = os.RWF_NOWAIT if self._supports_nowait else 0
         try:
             return os.preadv(self._fd, [buffer], position, flags) == len(buffer)
         except BlockingIOError:
@@ -245,7 +245,7 @@ class OsFile:
         except OSError as error:
             if error.errno != errno.EOPNOTSUPP:
                 raise
-            self._tells_cached = False
+            self._supports_nowait = False
             return self.read_cached_into(position, buffer)
 
     def size(self) -> int:

@@ -117,7 +117,7 @@ class EmbeddedZooKeeper:
             )
         leftovers.commit()
         self._open = True
-        self._tell(SessionEvent.CONNECTED)
+        self._notify(SessionEvent.CONNECTED)
 
     def require_disk(self) -> None:
         """Refuse changes that cannot be written, from now on: the broker has started."""
@@ -265,7 +265,7 @@ class EmbeddedZooKeeper:
     def _failed(self, error: OSError) -> StorageError:
         return StorageError(f"{self.path} cannot be written: {error}")
 
-    def _tell(self, event: SessionEvent) -> None:
+    def _notify(self, event: SessionEvent) -> None:
         for listener in self._listeners:
             asyncio.get_running_loop().call_soon(listener, event)
 

@@ -131,7 +131,7 @@ class Connection(asyncio.Protocol):
     def reset_figures(self) -> None:
         self.requests = self.answers = 0
 
-    def tell(self, event: WatcherEvent) -> None:
+    def notify(self, event: WatcherEvent) -> None:
         self._send(frame(ReplyHeader(NOTIFICATION_XID, -1, Err.OK), event))
 
     def opened(self, password: bytes) -> None:
@@ -232,7 +232,7 @@ class Connection(asyncio.Protocol):
             self,
             tuple(self.identities),
             lambda: self._server.store.ephemerals(self.session),
-            self.tell,
+            self.notify,
         )
 
         def answer() -> None:

@@ -56,7 +56,7 @@ def run(settings: Settings, ready: Callable[[str, int], None] = lambda host, por
     return 0
 
 
-async def _serve(settings: Settings, tell: Callable[[str, int], None]) -> None:
+async def _serve(settings: Settings, on_ready: Callable[[str, int], None]) -> None:
     environment = {
         "zookeeper.version": VERSION,
         "host.name": os.uname().nodename,
@@ -78,7 +78,7 @@ async def _serve(settings: Settings, tell: Callable[[str, int], None]) -> None:
         after = "" if age_s is None else f" in {age_s * 1000:.0f} ms"
         where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         log.info("ZooKeeper listening on %s%s, data in %s", where, after, settings.data_dir)
-        tell(host, port)
+        on_ready(host, port)
 
     await server.run(stop, ready)
 

@@ -100,7 +100,7 @@ class View:
     watcher: Hashable
     identities: Sequence[Identity]
     ephemerals: Callable[[], list[str]]
-    tell: Callable[[WatcherEvent], None]
+    notify: Callable[[WatcherEvent], None]
     """Sends an event to the client, before the response."""
 
     def answer(self, read: Read) -> list[tuple[Any, ...]]:
@@ -190,22 +190,22 @@ class View:
         for path in asked.data:
             node = self.tree.nodes.get(path)
             if node is None:
-                self._tell(EventType.DELETED, path)
+                self._notify(EventType.DELETED, path)
             elif node.mzxid > since:
-                self._tell(EventType.CHANGED, path)
+                self._notify(EventType.CHANGED, path)
             else:
                 self.watches.add(self.watcher, Kind.DATA, path)
         for path in asked.exist:
             if path in self.tree.nodes:
-                self._tell(EventType.CREATED, path)
+                self._notify(EventType.CREATED, path)
             else:
                 self.watches.add(self.watcher, Kind.DATA, path)
         for path in asked.child:
             node = self.tree.nodes.get(path)
             if node is None:
-                self._tell(EventType.DELETED, path)
+                self._notify(EventType.DELETED, path)
             elif node.pzxid > since:
-                self._tell(EventType.CHILDREN, path)
+                self._notify(EventType.CHILDREN, path)
             else:
                 self.watches.add(self.watcher, Kind.CHILDREN, path)
         if isinstance(asked, SetWatches2):
@@ -213,8 +213,8 @@ class View:
                 for path in paths:
                     self.watches.add(self.watcher, kind, path)
 
-    def _tell(self, kind: EventType, path: str) -> None:
-        self.tell(WatcherEvent(kind, SYNC_CONNECTED, path))
+    def _notify(self, kind: EventType, path: str) -> None:
+        self.notify(WatcherEvent(kind, SYNC_CONNECTED, path))
 
     def _watch(self, record: ReadRequest, kind: Kind) -> None:
         if record.watch:

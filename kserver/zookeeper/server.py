@@ -170,7 +170,7 @@ class ZooKeeperServer:
 
     def received(self, connection: Connection) -> None:
         self._requests += 1
-        self._sessions.heard(connection.session, self._now_ms())
+        self._sessions.touch(connection.session, self._now_ms())
 
     def answered(self, arrived_s: float) -> None:
         took_s = self.now_s() - arrived_s
@@ -227,9 +227,9 @@ class ZooKeeperServer:
         self.store.submit(CloseSession(session, done))
 
     def _changed(self, event: WatchEvent) -> None:
-        told = WatcherEvent(_TYPES[event.type], SYNC_CONNECTED, event.path)
-        for connection in self.watches.told(event):
-            connection.tell(told)
+        notification = WatcherEvent(_TYPES[event.type], SYNC_CONNECTED, event.path)
+        for connection in self.watches.trigger(event):
+            connection.notify(notification)
 
     def _now_ms(self) -> int:
         return int(self.now_s() * 1000)

@@ -91,7 +91,7 @@ class SessionTable:
         known = self.sessions.get(session)
         return known is not None and known.state is State.OPEN
 
-    def heard(self, session: int, now_ms: int) -> bool:
+    def touch(self, session: int, now_ms: int) -> bool:
         """Extend the deadline; return whether the session is still open."""
         known = self.sessions.get(session)
         if known is None or known.state is State.CLOSING:

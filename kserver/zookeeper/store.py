@@ -143,8 +143,8 @@ class Store:
         self._waiting.append(write)
         self._some.set()
 
-    async def run(self, told: Callable[[WatchEvent], None]) -> None:
-        """Write submitted changes; `told(event)` is called before any `answer`. Returns
+    async def run(self, on_event: Callable[[WatchEvent], None]) -> None:
+        """Write submitted changes; `on_event(event)` is called before any `answer`. Returns
         once all that was submitted before `stop` is written.
         """
         while self._waiting or not self._is_stopping:
@@ -157,7 +157,7 @@ class Store:
                 await self._write(batch)
             self._index(batch.nodes.changes)
             for event in self._commit(batch):
-                told(event)
+                on_event(event)
             for write, done in zip(writes, outcomes, strict=True):
                 write.answer(done)
 

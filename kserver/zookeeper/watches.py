@@ -59,7 +59,7 @@ class WatchTable(Generic[W]):
         for kind, path in list(self._left.get(watcher, ())):
             self._drop(watcher, kind, path)
 
-    def told(self, event: WatchEvent) -> list[W]:
+    def trigger(self, event: WatchEvent) -> list[W]:
         """Return the watchers that get the event, and remove their one-shot watches."""
         watchers: dict[W, None] = {}
         for kind, path in self._places(event):

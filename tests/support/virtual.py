@@ -300,7 +300,7 @@ class VirtualCoordinator(Generic[S]):
         self.log.append(marker)
         self.shard.replay_end(marker.producer_id, marker.commit)
         self._commit_soon()
-        self._tell_once_committed(Outcome(answers=[(reply, ErrorCode.none)]))
+        self._complete_once_committed(Outcome(answers=[(reply, ErrorCode.none)]))
         self._set_timer()
 
     def _now(self) -> Now:
@@ -328,7 +328,7 @@ class VirtualCoordinator(Generic[S]):
             self._commit_soon()
             self.check(shard)
         if outcome.answers or outcome.effects:
-            self._tell_once_committed(outcome)
+            self._complete_once_committed(outcome)
         self._set_timer()
 
     def _refuse(self, outcome: Outcome) -> None:
@@ -351,15 +351,15 @@ class VirtualCoordinator(Generic[S]):
         self._committed = max(self._committed, end)
         while self._uncommitted and self._uncommitted[0][0] <= self._committed:
             _, outcome = self._uncommitted.pop(0)
-            self._tell(outcome)
+            self._complete(outcome)
 
-    def _tell_once_committed(self, outcome: Outcome) -> None:
+    def _complete_once_committed(self, outcome: Outcome) -> None:
         if self._committed == len(self.log):
-            self._tell(outcome)
+            self._complete(outcome)
         else:
             self._uncommitted.append((len(self.log), outcome))
 
-    def _tell(self, outcome: Outcome) -> None:
+    def _complete(self, outcome: Outcome) -> None:
         self._answer(outcome.answers)
         for effect in outcome.effects:
             assert self._perform is not None

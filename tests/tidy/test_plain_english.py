@@ -58,7 +58,6 @@ MOST_IN_CODE = {
     "he, nobody, whoever: it, the client": 1,
     "is no X: is not an X": 1,
     "so many: N, this many": 3,
-    "told, tells: sent, reported, received": 1,
     "but for: except": 1,
 }
 """Of docstrings and comments, by rule."""

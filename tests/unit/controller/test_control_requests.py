@@ -311,7 +311,7 @@ async def test_a_controller_that_was_elected_since_is_not_deposed(cluster):
         9,
         store,
         on_change=lambda: None,
-        epoch_heard=lambda: 0,
+        last_epoch=lambda: 0,
     )
     before = await claim.holder()
     assert before is not None

@@ -97,7 +97,7 @@ class World:
             self.stopped ^= {broker}
         elif broker in self.stopped:
             self.write(self.isr - {broker})
-        self.to_leader.append((self.leader.told, self.isr, self.partition_epoch))
+        self.to_leader.append((self.leader.update, self.isr, self.partition_epoch))
 
     def write(self, isr):
         if isr != self.isr:
@@ -139,7 +139,7 @@ class World:
                 if proposal.partition_epoch == self.partition_epoch:
                     self.write(proposal.isr)
                 self.leader.accepted(proposal, self.isr, self.partition_epoch)
-            self.leader.told(self.isr, self.partition_epoch)
+            self.leader.update(self.isr, self.partition_epoch)
             self.advance()
         assert self.leader.isr == self.isr == frozenset(REPLICAS), "a follower is kept out"
         assert self.high_watermark >= appended, "nothing is committed any more"
@@ -185,7 +185,7 @@ class LetsAnyoneIn(Leader):
 class BelievesOldNews(Leader):
     __slots__ = ()
 
-    def told(self, isr, partition_epoch):
+    def update(self, isr, partition_epoch):
         self._decided(isr, partition_epoch)
 
 
@@ -386,6 +386,6 @@ def test_who_is_no_replica_any_more_is_in_no_isr_though_the_controller_names_him
     for broker in (2, 3):
         leader.fetched(broker, 5, 5, 0, 0)
     assert leader.committable(5, 0) == 5
-    leader.told((ME, 2, 4), 1)
+    leader.update((ME, 2, 4), 1)
     assert leader.isr == {ME, 2}
     assert leader.fetched(3, 5, 5, 5, 0).isr == set(REPLICAS)

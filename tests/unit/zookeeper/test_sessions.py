@@ -20,11 +20,11 @@ def test_a_session_that_is_heard_of_lives_and_one_that_is_not_expires():
     sessions = table()
     sessions.open(1, PASSWORD, 500, now_ms=0)
     sessions.open(2, PASSWORD, 500, now_ms=0)
-    assert sessions.heard(1, now_ms=450)
+    assert sessions.touch(1, now_ms=450)
     assert sessions.expire(now_ms=599) == []
     assert sessions.expire(now_ms=600) == [2]
     assert not sessions.is_open(2)
-    assert not sessions.heard(2, now_ms=600)
+    assert not sessions.touch(2, now_ms=600)
     assert sessions.is_open(1)
     assert sessions.next_deadline_ms() == 1000
     sessions.check()
@@ -73,7 +73,7 @@ def test_a_random_life_against_a_plain_list_of_deadlines():
                     sessions.open(session, PASSWORD, timeout_ms, now_ms)
                     due[session] = now_ms + timeout_ms
                 case 1 | 2:
-                    assert sessions.heard(session, now_ms) == (session in due)
+                    assert sessions.touch(session, now_ms) == (session in due)
                     if session in due:
                         timeout_ms = sessions.sessions[session].timeout_ms
                         due[session] = max(due[session], now_ms + timeout_ms)

@@ -3,7 +3,7 @@ from kserver.zookeeper.watches import Kind, WatchTable
 
 
 def told(watches, kind, path):
-    names = watches.told(WatchEvent(kind, path))
+    names = watches.trigger(WatchEvent(kind, path))
     watches.check()
     return names
 
