@@ -27,7 +27,7 @@ from kserver.cluster_config import configs, quotas, stored
 from kserver.cluster_config.configs import ResourceType
 from kserver.cluster_config.entity_names import quota_entity, quota_entity_name, unsanitized
 from kserver.cluster_config.unreadable import UnreadableZnodes
-from kserver.cluster_config.znode_store import ZnodeStore, make_persistent, refusal, together
+from kserver.cluster_config.znode_store import ZnodeStore, gather, make_persistent, refusal
 from kserver.config.broker import BrokerConfig
 from kserver.errors import ErrorCode, KafkaError, UnreadableZnode
 from kserver.metadata import ClusterMetadata, Features, MetadataCache, TopicInfo
@@ -126,7 +126,7 @@ class ConfigManager:
             if name not in self.topics or (id.int and self._topic_ids.get(name, id) != id)
         ]
         reads = [partial(in_any_session, partial(self._topic_overrides, n)) for n in unknown]
-        for name, overrides in zip(unknown, await together(reads), strict=True):
+        for name, overrides in zip(unknown, await gather(reads), strict=True):
             self.topics.pop(name, None)
             if overrides is not None:
                 self.topics[name] = overrides
@@ -295,7 +295,7 @@ class ConfigManager:
         notes = _numbers(await self._zookeeper.children(znodes.CONFIG_CHANGES, self._noted))
         store = self._store
         names = await self._zookeeper.children(znodes.TOPICS)
-        found = await together([partial(self._topic_overrides, name) for name in names])
+        found = await gather([partial(self._topic_overrides, name) for name in names])
         before = dict(self.topics)
         self.topics.clear()
         for name, overrides in zip(names, found, strict=True):

@@ -11,7 +11,7 @@ from typing import TypeAlias
 from kserver import znodes
 from kserver.cluster_config import quotas
 from kserver.cluster_config.entity_names import quota_entity, unsanitized
-from kserver.cluster_config.znode_store import ZnodeStore, together
+from kserver.cluster_config.znode_store import ZnodeStore, gather
 from kserver.metadata import Features
 from kserver.model import NO_BROKER, BrokerId, QuotaEntity
 
@@ -39,7 +39,7 @@ async def read_group_configs(
     """Return overrides by group."""
     names = await store.children(f"/config/{znodes.GROUP_CONFIGS}") or []
     reads = [partial(read, znodes.GROUP_CONFIGS, name) for name in names]
-    found = zip(names, await together(reads), strict=True)
+    found = zip(names, await gather(reads), strict=True)
     return MappingProxyType({unsanitized(n): values for n, values in found if values})
 
 
@@ -56,7 +56,7 @@ async def read_quotas(
             (znodes.USER_CONFIGS, f"{user}/clients/{client_id}")
             for client_id in await store.children(below) or []
         ]
-    found = await together([partial(read, *name) for name in names])
+    found = await gather([partial(read, *name) for name in names])
     bounds = {
         quota_entity(*name): quotas.bounds(overrides)
         for name, overrides in zip(names, found, strict=True)

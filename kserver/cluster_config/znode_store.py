@@ -130,7 +130,7 @@ def not_controller() -> KafkaError:
     return KafkaError(ErrorCode.not_controller, text)
 
 
-async def together(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
+async def gather(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
     """Return the results in order, with at most CALLS_AT_ONCE calls running at a time."""
     results: list[T] = []
     for at in range(0, len(calls), CALLS_AT_ONCE):

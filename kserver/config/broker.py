@@ -149,7 +149,9 @@ class BrokerConfig(
         config = cls(
             **values,
             explicit={one.key: one.text for one in known},
-            warnings=tuple(_unknown(one, table) for one in by_key.values() if _is_odd(one, table)),
+            warnings=tuple(
+                _unknown(one, table) for one in by_key.values() if _is_unknown(one, table)
+            ),
         )
         conflicts = [_place(by_key.get(key)) + text for key, text in config.conflicts()]
         if problems := [*refused.values(), *conflicts]:
@@ -376,7 +378,7 @@ def _refusal(setting: Setting, given: Given) -> str | None:
     return f"{_place(given)}Invalid value {shown} for configuration {given.key}: {reason}{allowed}"
 
 
-def _is_odd(given: Given, table: Mapping[str, Setting]) -> bool:
+def _is_unknown(given: Given, table: Mapping[str, Setting]) -> bool:
     return given.key not in table and not given.key.startswith(OPEN_ENDED)
 
 

@@ -71,7 +71,7 @@ class GroupConfig:
                 raise ConfigError(f"{name} must be greater than or equal to {low[0]}")
             if value > high[1]:
                 raise ConfigError(f"{name} must be less than or equal to {high[0]}")
-        config = cls._put_together(overrides, broker)
+        config = cls._build(overrides, broker)
         if config.consumer_session_timeout_ms <= config.consumer_heartbeat_interval_ms:
             raise ConfigError(
                 "consumer.session.timeout.ms must be greater than consumer.heartbeat.interval.ms"
@@ -88,10 +88,10 @@ class GroupConfig:
             if name in table and not table[name].refusal(text):
                 (_, low), (_, high) = _bounds(name, broker)
                 usable[name] = str(max(low, min(high, table[name].parse(text))))
-        return cls._put_together(usable, broker)
+        return cls._build(usable, broker)
 
     @classmethod
-    def _put_together(cls, overrides: Mapping[str, str], broker: BrokerConfig) -> GroupConfig:
+    def _build(cls, overrides: Mapping[str, str], broker: BrokerConfig) -> GroupConfig:
         values = {
             s.attribute: s.parse(overrides[s.name])
             if s.name in overrides

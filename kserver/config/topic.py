@@ -346,7 +346,7 @@ class TopicConfig:
         for name in overrides:
             if name not in table:
                 raise ConfigError(f"Unknown topic config name: {name}")
-        config = cls._put_together(overrides, broker)
+        config = cls._build(overrides, broker)
         if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
             raise ConfigError(
                 "conflict topic config setting min.compaction.lag.ms "
@@ -361,14 +361,14 @@ class TopicConfig:
         are ignored."""
         table = settings_of(cls)
         usable = {n: v for n, v in overrides.items() if n in table and not table[n].refusal(v)}
-        return cls._put_together(usable, broker)
+        return cls._build(usable, broker)
 
     def upon(self, broker: BrokerConfig) -> TopicConfig:
         """Return the same overrides applied to other broker configs."""
-        return self._put_together(self.explicit, broker)
+        return self._build(self.explicit, broker)
 
     @classmethod
-    def _put_together(cls, overrides: Mapping[str, str], broker: BrokerConfig) -> TopicConfig:
+    def _build(cls, overrides: Mapping[str, str], broker: BrokerConfig) -> TopicConfig:
         values = {
             s.attribute: s.parse(overrides[s.name])
             if s.name in overrides

@@ -13,7 +13,7 @@ from functools import partial
 
 from kserver import znodes
 from kserver.cluster_config.unreadable import UnreadableZnodes
-from kserver.cluster_config.znode_store import together
+from kserver.cluster_config.znode_store import gather
 from kserver.config.broker import BrokerConfig
 from kserver.controller.channel import ChannelManager
 from kserver.controller.context import ControllerContext, LiveBroker, live_broker
@@ -117,7 +117,7 @@ class BrokerChanges:
     async def load(self) -> None:
         """Load the live brokers into the context, and watch them.  Raises ConnectionLost."""
         names = await self._zookeeper.children(znodes.BROKER_IDS, self.may_be_due)
-        found = await together([partial(self._read, name) for name in names])
+        found = await gather([partial(self._read, name) for name in names])
         registered = {broker.info.id: broker for broker in found if broker is not None}
         self._failures.follow(registered, self._config().inter_broker_listener)
         self._context.brokers = registered

@@ -17,7 +17,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 
 from kserver.controller.context import LiveBroker
-from kserver.controller.liveness import RETRY_S, ControllerWatch, Doubt, Proof
+from kserver.controller.liveness import RETRY_S, ControllerWatch, Liveness, Proof
 from kserver.errors import KafkaError, ProtocolError
 from kserver.model import BrokerId, Endpoint
 from kserver.peer import Peer, PeerOptions, addresses_of
@@ -100,8 +100,8 @@ class ProcessWatch:
             else:
                 proof.not_answered()
                 self.looked.set()
-            in_doubt = seen is Unreached.REFUSED and not proof.is_gone
-            is_urgent = in_doubt and not proof.is_held_back
+            is_suspected = seen is Unreached.REFUSED and not proof.is_gone
+            is_urgent = is_suspected and not proof.is_held_back
             await asyncio.sleep(RETRY_S if is_urgent else LOOK_AGAIN_S)
 
 
@@ -130,7 +130,7 @@ class BrokerFailureDetector:
             if id_ != self._id and id_ not in self._watches and endpoint is not None:
                 watch = ProcessWatch(endpoint, Proof(), f"{self._id}", self._changed)
                 if endpoint == self.gone:
-                    watch.proof.doubt = Doubt.REFUSED
+                    watch.proof.state = Liveness.REFUSED
                 self._watches[id_] = broker, watch
                 self.watches.start(watch)
         self.gone = None

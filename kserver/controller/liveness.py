@@ -6,12 +6,12 @@ listens at that address: the process is gone, or its listener is.  A connection 
 answered proves nothing.
 
     state       event                            next
-    connected   closed, or there was none yet    doubted
-    doubted     refused                          refused
+    connected   closed, or there was none yet    suspected
+    suspected   refused                          refused
     refused     refused, RETRY_S later           gone        (proven)
-    doubted     answered: a network glitch       connected
+    suspected   answered: a network glitch       connected
     refused     answered, not answered           connected
-    doubted     not answered: nothing is proven  connected
+    suspected   not answered: nothing is proven  connected
     gone        answered: only the listener      connected
                 was gone
 
@@ -41,9 +41,9 @@ SESSIONS_TO_WAIT = 3
 """Number of session timeouts before the same controller may be deposed again; doubled each time."""
 
 
-class Doubt(enum.Enum):
+class Liveness(enum.Enum):
     CONNECTED = enum.auto()
-    DOUBTED = enum.auto()
+    SUSPECTED = enum.auto()
     REFUSED = enum.auto()
     GONE = enum.auto()
 
@@ -51,34 +51,34 @@ class Doubt(enum.Enum):
 class Proof:
     """State of one process at one address, by the table above."""
 
-    __slots__ = ("doubt", "is_held_back")
+    __slots__ = ("is_held_back", "state")
 
     def __init__(self) -> None:
-        self.doubt = Doubt.CONNECTED
+        self.state = Liveness.CONNECTED
         self.is_held_back = False
         """Whether it is refused but may not be deposed yet; one attempt a second is then enough."""
 
     @property
     def is_gone(self) -> bool:
-        return self.doubt is Doubt.GONE
+        return self.state is Liveness.GONE
 
     def closed(self) -> None:
-        if self.doubt is Doubt.CONNECTED:
-            self.doubt = Doubt.DOUBTED
+        if self.state is Liveness.CONNECTED:
+            self.state = Liveness.SUSPECTED
 
     def refused(self) -> None:
-        if self.doubt is Doubt.DOUBTED:
-            self.doubt = Doubt.REFUSED
-        elif self.doubt is Doubt.REFUSED:
-            self.doubt = Doubt.GONE
+        if self.state is Liveness.SUSPECTED:
+            self.state = Liveness.REFUSED
+        elif self.state is Liveness.REFUSED:
+            self.state = Liveness.GONE
 
     def answered(self) -> None:
-        self.doubt = Doubt.CONNECTED
+        self.state = Liveness.CONNECTED
 
     def not_answered(self) -> None:
         """Handle a timeout or an unreachable address.  A process that is proven gone stays gone."""
         if not self.is_gone:
-            self.doubt = Doubt.CONNECTED
+            self.state = Liveness.CONNECTED
 
 
 class ControllerWatch(Proof):
@@ -101,16 +101,16 @@ class ControllerWatch(Proof):
 
     def elected(self, broker: BrokerId) -> None:
         """Watch this broker, elected in a new controller epoch."""
-        self.broker, self.doubt, self.is_held_back = broker, Doubt.CONNECTED, False
+        self.broker, self.state, self.is_held_back = broker, Liveness.CONNECTED, False
 
     def may_depose(self, now_s: float) -> bool:
         """Return whether /controller may be deleted now that its holder is gone.  Called once for
-        each proof; if it may not yet, the controller is doubted again, so that attempts go on."""
+        each proof; if it may not yet, the controller is suspected again, so that attempts go on."""
         wait_s = SESSIONS_TO_WAIT * self._session_timeout_s
         if self.broker in self._deposed:
             not_before_s, waited_s = self._deposed[self.broker]
             if now_s < not_before_s:
-                self.doubt, self.is_held_back = Doubt.REFUSED, True
+                self.state, self.is_held_back = Liveness.REFUSED, True
                 return False
             wait_s = 2 * waited_s
         self._deposed[self.broker] = now_s + wait_s, wait_s

@@ -21,7 +21,7 @@ from functools import partial
 from typing import TypeAlias, TypeVar
 
 from kserver import znodes
-from kserver.cluster_config.znode_store import together
+from kserver.cluster_config.znode_store import gather
 from kserver.controller.claimed_store import ClaimedStore
 from kserver.controller.event_queue import ControllerState, Put
 from kserver.errors import StorageError
@@ -79,7 +79,7 @@ class Notices:
         are logged."""
         paths = [f"{parent}/{name}" for name in names]
         read = [partial(self._store.find, path) for path in paths]
-        found = await until_connected(partial(together, read))
+        found = await until_connected(partial(gather, read))
         said: list[T] = []
         for znode in found:
             if znode is not None:

@@ -24,7 +24,7 @@ from uuid import UUID
 from kserver import znodes
 from kserver.cluster_config.config_manager import ConfigManager
 from kserver.cluster_config.unreadable import UnreadableZnodes
-from kserver.cluster_config.znode_store import refusal, together
+from kserver.cluster_config.znode_store import gather, refusal
 from kserver.config.broker import BrokerConfig
 from kserver.config.topic import TopicConfig
 from kserver.controller import topics as rules
@@ -35,7 +35,7 @@ from kserver.controller.context import (
     next_state,
     returned_since,
 )
-from kserver.controller.partitions import IsrChange, judge, state_of, with_state, without
+from kserver.controller.partitions import IsrChange, state_of, validate_change, with_state, without
 from kserver.controller.request_batch import Changes, RequestBatch
 from kserver.errors import ErrorCode, KafkaError, UnreadableZnode
 from kserver.metadata import PartitionInfo, TopicInfo
@@ -97,7 +97,7 @@ class PartitionStates:
     ) -> list[tuple[TopicInfo, Collection[int]]]:
         """Read topics and elect missing leaders.  Return each readable topic, with those of its
         partitions that had no state before."""
-        restored = await together(
+        restored = await gather(
             [partial(self._restore_or_leave_out, name, name in deleted) for name in names]
         )
         changes: list[Op] = []
@@ -163,7 +163,7 @@ class PartitionStates:
             topic, _ = rules.restore(name, assignment, {}, lambda _replicas, _partition: None)
             return topic, []
         paths = [partial(self._store.find, znodes.state_path(name, p)) for p in assignment.replicas]
-        found = dict(zip(assignment.replicas, await together(paths), strict=True))
+        found = dict(zip(assignment.replicas, await gather(paths), strict=True))
         states = {
             p: znodes.decode_state(name, p, state[0], state[1].version)
             for p, state in found.items()
@@ -306,7 +306,7 @@ class PartitionStates:
         self, broker: BrokerId, changes: Sequence[IsrChange], batch: RequestBatch
     ) -> list[LeaderAndIsr | KafkaError]:
         """Apply the changes that the leader `broker` proposes; return new states or errors."""
-        return await together([partial(self._alter, broker, change, batch) for change in changes])
+        return await gather([partial(self._alter, broker, change, batch) for change in changes])
 
     async def _alter(
         self, broker: BrokerId, change: IsrChange, batch: RequestBatch
@@ -315,7 +315,7 @@ class PartitionStates:
         if topic is None or topic.name in self._context.deletions:
             return KafkaError(ErrorCode.unknown_topic_id)
         try:
-            state = judge(change, broker, topic, self._context)
+            state = validate_change(change, broker, topic, self._context)
         except KafkaError as error:
             return error
         now = topic.partitions[change.partition]
@@ -340,7 +340,7 @@ class PartitionStates:
             if key.topic in topics and key.partition < len(topics[key.topic].partitions)
         ]
         paths = [partial(self._store.find, znodes.state_path(*key)) for key in known]
-        found = await until_connected(partial(together, paths))
+        found = await until_connected(partial(gather, paths))
         for (name, number), znode in zip(known, found, strict=True):
             if znode is not None:
                 state = znodes.decode_state(name, number, znode[0], znode[1].version)

@@ -37,7 +37,7 @@ class IsrChange(NamedTuple):
         return tuple(broker for broker, _ in self.isr)
 
 
-def judge(
+def validate_change(
     change: IsrChange, leader: BrokerId, topic: TopicInfo | None, context: ControllerContext
 ) -> LeaderAndIsr:
     """Return the new state, or the present one if the change is already applied.  Raises

@@ -14,7 +14,7 @@ from typing import TypeAlias, TypeVar
 from uuid import UUID
 
 from kserver.cluster_config.config_manager import ConfigManager
-from kserver.cluster_config.znode_store import not_controller, refusal, together
+from kserver.cluster_config.znode_store import gather, not_controller, refusal
 from kserver.config.broker import BrokerConfig
 from kserver.controller import topics as rules
 from kserver.controller.channel import ChannelManager
@@ -173,4 +173,4 @@ class TopicOperations:
         async def apply(plan: T | KafkaError) -> T | KafkaError:
             return plan if isinstance(plan, KafkaError) else await refusal(write(plan)) or plan
 
-        return await together([partial(apply, plan) for plan in plans])
+        return await gather([partial(apply, plan) for plan in plans])

@@ -6,7 +6,7 @@ import logging
 from functools import partial
 
 from kserver import znodes
-from kserver.cluster_config.znode_store import together
+from kserver.cluster_config.znode_store import gather
 from kserver.controller import topics as rules
 from kserver.controller.claimed_store import ClaimedStore
 from kserver.errors import ErrorCode, KafkaError
@@ -61,7 +61,7 @@ class TopicZnodes:
             if await self._zookeeper.exists(path):
                 paths.append(path)
         while level:
-            names = await together([partial(self._store.children, path) for path in level])
+            names = await gather([partial(self._store.children, path) for path in level])
             below = [(p, n) for p, n in zip(level, names, strict=True) if n is not None]
             paths += [path for path, _ in below]
             level = [f"{path}/{name}" for path, names in below for name in names]

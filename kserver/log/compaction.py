@@ -143,7 +143,7 @@ class _Run:
                     continue
                 if not keys.has_room(header.record_count):
                     return
-                if not transactions.judge(header, _marker(header, batch)).discards:
+                if not transactions.check_retention(header, _marker(header, batch)).discards:
                     self._note(header, batch)
                 keys.next_offset = header.last_offset + 1
         keys.next_offset = job.end_offset
@@ -167,13 +167,13 @@ class _Run:
             if base >= self.keys.next_offset:
                 break
             more = [self._size(base, suffix) for suffix in (LOG, OFFSET_INDEX, TIME_INDEX)]
-            together = [a + b for a, b in zip(sizes, more, strict=True)]
-            fits = all(size <= limit for size, limit in zip(together, limits, strict=True))
+            total = [a + b for a, b in zip(sizes, more, strict=True)]
+            fits = all(size <= limit for size, limit in zip(total, limits, strict=True))
             if group and (not fits or end - 1 - group[0] > MAX_RELATIVE_OFFSET):
                 yield tuple(group)
-                group, together = [], more
+                group, total = [], more
             group.append(base)
-            sizes = together
+            sizes = total
         if group:
             yield tuple(group)
 
@@ -189,15 +189,15 @@ class _Run:
         has_changed = len(sources) > 1
         for base in sources:
             for header, batch in self._batches(base):
-                verdict = self._transactions.judge(header, _marker(header, batch))
+                retention = self._transactions.check_retention(header, _marker(header, batch))
                 # The batch with the last offset stays, so that the log keeps its offsets.
                 if header.last_offset + 1 == job.end_offset:
-                    verdict = verdict._replace(stays=True)
+                    retention = retention._replace(stays=True)
                 try:
                     left = filtered(
                         batch,
                         header,
-                        verdict,
+                        retention,
                         self.keys,
                         job.now_ms,
                         job.config.delete_retention_ms,
@@ -209,8 +209,8 @@ class _Run:
                 if left:
                     out.add(left)
                     self._pace.spend(len(left))
-                if verdict.aborted is not None:
-                    new.aborted.append(verdict.aborted)
+                if retention.aborted is not None:
+                    new.aborted.append(retention.aborted)
         out.flush()
         if not has_changed:
             remove_cleaned(self._disk, job.directory, sources[:1])

@@ -34,7 +34,7 @@ from kserver.log.directory import LogDirectory, parse_log_name
 from kserver.log.log import Log, LogHome
 from kserver.log.recovery import DamagedLog
 from kserver.log.segment import FILES_A_LOG
-from kserver.log.together import each, together
+from kserver.log.together import each, run_all
 from kserver.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class LogLoader:
 
     async def run(self) -> None:
         """Load every log.  Raises DamagedLog if a partition is in two directories."""
-        await together([self._open_directory(d) for d in self._directories if not d.failure])
+        await run_all([self._open_directory(d) for d in self._directories if not d.failure])
         for directory in self._directories:
             for topic_partition in sorted(directory.damaged & self._logs.keys()):
                 raise _twice(self._logs[topic_partition].directory, directory, topic_partition)

@@ -34,7 +34,7 @@ from kserver.log.log import Log, LogHome
 from kserver.log.missing import MissingLogs
 from kserver.log.recovery import NOTHING_STORED, Stored
 from kserver.log.removals import Removals
-from kserver.log.together import each, together
+from kserver.log.together import each, run_all
 from kserver.metrics.meters import Histogram
 from kserver.model import BrokerId, Offset, TopicPartition
 
@@ -380,7 +380,7 @@ class LogManager:
         self._all_failed = asyncio.get_running_loop().create_future()
         self._online()
         await self._make_room()
-        await together(
+        await run_all(
             [
                 self._until_all_failed(self._all_failed),
                 self._flush_when_due(),
@@ -529,7 +529,7 @@ class LogManager:
         StorageError, after all were tried, if one was not closed cleanly."""
         open_ = [directory for directory in self._directories if not directory.failure]
         failures: list[str] = []
-        await together([self._close_directory(directory, failures) for directory in open_])
+        await run_all([self._close_directory(directory, failures) for directory in open_])
         if failures:
             raise StorageError("\n".join(failures))
 

@@ -201,7 +201,7 @@ class CleanedTransactionMetadata:
         """Producers of which a batch in a committed transaction was seen."""
         self._last_of = last_of
 
-    def judge(self, header: Header, marker: ControlType | None) -> BatchRetention:
+    def check_retention(self, header: Header, marker: ControlType | None) -> BatchRetention:
         """Decide about the next batch; `marker` is its control type, None without records."""
         if header.producer_id < 0:
             return BatchRetention()

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-async def together(parts: Sequence[Coroutine[Any, Any, None]]) -> None:
+async def run_all(parts: Sequence[Coroutine[Any, Any, None]]) -> None:
     """Run all concurrently, and raise the first of their errors."""
     try:
         async with asyncio.TaskGroup() as tasks:
@@ -27,7 +27,7 @@ async def each(items: Iterable[T], work: Callable[[T], Awaitable[None]], most: i
         for item in left:
             await work(item)
 
-    await together([worker() for _ in range(most)])
+    await run_all([worker() for _ in range(most)])
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:

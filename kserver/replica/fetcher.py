@@ -76,7 +76,7 @@ PASSING = frozenset(
 """Errors of a leader that learned of the start or end of its role at another time than we did."""
 
 
-class Following(NamedTuple):
+class FetcherContext(NamedTuple):
     """Dependencies that the fetchers of one broker share."""
 
     broker_id: BrokerId
@@ -94,19 +94,19 @@ class Following(NamedTuple):
 class ReplicaFetcher:
     """Follows the broker `leader`; the metadata has its address."""
 
-    def __init__(self, leader: BrokerId, name: str, following: Following) -> None:
+    def __init__(self, leader: BrokerId, name: str, context: FetcherContext) -> None:
         self.leader = leader
         self.name = name
-        self._rate = OneMinuteRate(following.loop.time())
+        self._rate = OneMinuteRate(context.loop.time())
         self.requests = 0
         self.bytes = 0
         """Bytes of all responses so far."""
         self.lags: dict[Partition, int] = {}
         """Number of committed records that each partition lacks, according to the leader's last
         response."""
-        self._around = following
-        self._loop = following.loop
-        self._config = following.config
+        self._context = context
+        self._loop = context.loop
+        self._config = context.config
         self._partitions: dict[PartitionKey, Partition] = {}
         self._changed: dict[Partition, None] = {}
         """Partitions whose position may differ from the last request."""
@@ -250,9 +250,9 @@ class ReplicaFetcher:
                 raise ProtocolError("it does not support topic ids in Fetch; upgrade it")
             # Connecting takes time, in which the logs may have moved.
             self._position()
-            around = self._around
+            context = self._context
             body = fetch_bytes.write_request(
-                version, around.broker_id, around.broker_epoch(), limits, session.request()
+                version, context.broker_id, context.broker_epoch(), limits, session.request()
             )
             frame = await peer.send(ApiKey.FETCH, version, (body,))
             answer = fetch_bytes.read_answer(frame)
@@ -297,7 +297,7 @@ class ReplicaFetcher:
             self._changed.update(
                 (p, None) for p in self._partitions.values() if p not in self._resumed_s
             )
-        too_much = self._around.quota.is_exceeded(int(now_s * 1000))
+        too_much = self._context.quota.is_exceeded(int(now_s * 1000))
         if self._held_back and not too_much:
             self._changed.update(self._held_back)
             self._held_back.clear()
@@ -322,13 +322,13 @@ class ReplicaFetcher:
         return is_listed(
             partition.log.config.follower_replication_throttled_replicas,
             partition.topic_partition.partition,
-            self._around.broker_id,
+            self._context.broker_id,
         )
 
     async def _connected(self) -> Peer:
         if self._peer is None or not self._peer.is_open:
             # LeaderAndIsr names a leader before UpdateMetadata sends its address.
-            image = await self._around.metadata.wait_for(
+            image = await self._context.metadata.wait_for(
                 lambda image: self.leader in image.brokers, ADDRESS_TIMEOUT_S
             )
             broker = image.brokers[self.leader]
@@ -372,17 +372,17 @@ class ReplicaFetcher:
                 await self._cut(partition, end)
                 return
             if records:
-                own.append_as_follower(records, self._around.clock.now_ms())
+                own.append_as_follower(records, self._context.clock.now_ms())
                 self._changed[partition] = None
-                self._around.meters.bytes_in += len(records)
+                self._context.meters.bytes_in += len(records)
                 if self._is_throttled(partition):
-                    self._around.quota.record(len(records), int(self._loop.time() * 1000))
+                    self._context.quota.record(len(records), int(self._loop.time() * 1000))
             self.lags[partition] = max(0, high_watermark - own.log_end_offset)
             known = own.high_watermark
             if high_watermark > known:
                 own.update_high_watermark(high_watermark)
                 if own.high_watermark > known:
-                    self._around.advanced(own.topic_partition)
+                    self._context.advanced(own.topic_partition)
             start = min(log_start_offset, own.high_watermark)
             if start > own.log_start_offset:
                 own.increment_log_start_offset(start)
@@ -476,7 +476,7 @@ class ReplicaFetcher:
             partition_index=key.partition, current_leader_epoch=epoch, timestamp=timestamp
         )
         topic = new.topics(name=key.topic, partitions=[wanted])
-        answer = await peer.call(new(replica_id=self._around.broker_id, topics=[topic]))
+        answer = await peer.call(new(replica_id=self._context.broker_id, topics=[topic]))
         found = answer.topics[0].partitions[0]
         if found.error_code is not ErrorCode.none:
             raise KafkaError(found.error_code)
@@ -495,15 +495,15 @@ class _Place(NamedTuple):
 class ReplicaFetcherManager:
     """Fetchers of one broker; each starts with its first partition and ends with its last."""
 
-    def __init__(self, following: Following) -> None:
-        self._around = following
+    def __init__(self, context: FetcherContext) -> None:
+        self._context = context
         self._fetchers: dict[_Place, ReplicaFetcher] = {}
         self._places: dict[Partition, _Place] = {}
         self._ending: list[ReplicaFetcher] = []
         """Fetchers without partitions that were still truncating a log when they lost the last
         one."""
         self._running = RunningParts[ReplicaFetcher]()
-        self._number = following.config().num_replica_fetchers
+        self._number = context.config().num_replica_fetchers
         """Number of fetchers per leader."""
 
     @property
@@ -521,8 +521,8 @@ class ReplicaFetcherManager:
         self._places[partition] = place
         fetcher = self._fetchers.get(place)
         if fetcher is None:
-            name = f"broker-{self._around.broker_id}-fetcher-{place.number}"
-            fetcher = ReplicaFetcher(place.leader, name, self._around)
+            name = f"broker-{self._context.broker_id}-fetcher-{place.number}"
+            fetcher = ReplicaFetcher(place.leader, name, self._context)
             self._fetchers[place] = fetcher
             self._running.start(fetcher)
         fetcher.add(partition)
@@ -538,7 +538,7 @@ class ReplicaFetcherManager:
 
     def resize(self) -> None:
         """Apply a changed `num.replica.fetchers`."""
-        number = self._around.config().num_replica_fetchers
+        number = self._context.config().num_replica_fetchers
         if number != self._number:
             self._number = number
             for partition in list(self._places):

@@ -22,10 +22,10 @@ from kserver.model import NO_BROKER, NO_EPOCH, BrokerId, Offset, TopicPartition
 from kserver.node_to_controller import NodeToControllerChannel
 from kserver.replica.alter_partition import AlterPartitionManager
 from kserver.replica.fetch_session import FetchPartition
-from kserver.replica.fetcher import Following, ReplicaFetcherManager
+from kserver.replica.fetcher import FetcherContext, ReplicaFetcherManager
 from kserver.replica.isr import SessionClock
 from kserver.replica.offline import OfflinePartitions
-from kserver.replica.partition import Partition, Surroundings
+from kserver.replica.partition import Partition, PartitionContext
 from kserver.replica.purgatory import Purgatory
 from kserver.replica.selector import ReplicaView, nearest
 from kserver.replica.throttle import ReplicationQuota, is_listed
@@ -68,7 +68,7 @@ class ReplicaManager:
         self._leader_quota = ReplicationQuota(now.leader_replication_throttled_rate, *windows)
         self._follower_quota = ReplicationQuota(now.follower_replication_throttled_rate, *windows)
         self.fetchers = ReplicaFetcherManager(
-            Following(
+            FetcherContext(
                 broker_id,
                 broker_epoch,
                 config,
@@ -83,7 +83,7 @@ class ReplicaManager:
         self._alterations = AlterPartitionManager(
             broker_id, broker_epoch, to_controller, self._isr_decided, self.meters
         )
-        self._around = Surroundings(
+        self._context = PartitionContext(
             broker_id,
             now_ms=lambda: int(loop.time() * 1000),
             is_live=lambda broker: broker in metadata.current.brokers,
@@ -277,7 +277,7 @@ class ReplicaManager:
             if (partition.log.high_watermark, partition.begins_at(replica)) != before:
                 self._purgatory.check(partition.topic_partition)
         if session is not None:
-            session.ms = self._around.now_ms()
+            session.ms = self._context.now_ms()
 
     def forgotten_by(self, replica: BrokerId, forgotten: Iterable[FetchPartition]) -> None:
         """Stop counting a follower's session for these partitions, which left the session."""
@@ -293,7 +293,7 @@ class ReplicaManager:
         return (
             self._is_throttled(partition)
             and (leader is None or replica not in leader.isr)
-            and self._leader_quota.is_exceeded(self._around.now_ms())
+            and self._leader_quota.is_exceeded(self._context.now_ms())
         )
 
     def _is_throttled(self, partition: Partition) -> bool:
@@ -308,7 +308,7 @@ class ReplicaManager:
         self.meters.bytes_out += size
         partition = self.partitions.get(key)
         if partition is not None and self._is_throttled(partition):
-            self._leader_quota.record(size, self._around.now_ms())
+            self._leader_quota.record(size, self._context.now_ms())
 
     @property
     def selects_replicas(self) -> bool:
@@ -470,7 +470,7 @@ class ReplicaManager:
                 found.write_topic_id(topic_id)
             except OSError as error:
                 raise found.failed(error) from error
-        hosted = Partition(key, topic_id, found, self._around, self.topics.of(key.topic))
+        hosted = Partition(key, topic_id, found, self._context, self.topics.of(key.topic))
         self.partitions[key] = hosted
         self._by_topic.setdefault(key.topic, {})[key.partition] = hosted
         return hosted

@@ -33,7 +33,7 @@ from kserver.replica.truncation import divergence
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class PartitionContext:
     """Dependencies that the partitions of one broker share."""
 
     broker_id: BrokerId
@@ -49,7 +49,7 @@ class Surroundings:
 
 class Partition:
     __slots__ = (
-        "_around",
+        "_context",
         "epoch",
         "is_hosted",
         "is_reassigning",
@@ -68,7 +68,7 @@ class Partition:
         topic_partition: TopicPartition,
         topic_id: UUID,
         log: Log,
-        around: Surroundings,
+        context: PartitionContext,
         meters: TopicMeters,
     ) -> None:
         self.topic_partition = topic_partition
@@ -76,7 +76,7 @@ class Partition:
         self.log = log
         self.meters = meters
         """Meters of its topic."""
-        self._around = around
+        self._context = context
         self.is_hosted = True
         """True until this broker drops it."""
         self.leader: Leader | None = None
@@ -101,12 +101,12 @@ class Partition:
 
     def lead(self, info: PartitionInfo) -> None:
         """Take the role that the controller assigns; becoming leader starts a leader epoch."""
-        around, log = self._around, self.log
+        context, log = self._context, self.log
         self.replica_count = len(info.replicas)
         begins = info.leader_epoch > self.epoch
         self.epoch = info.leader_epoch
         self.leader_id = info.leader
-        if info.leader != around.broker_id:
+        if info.leader != context.broker_id:
             self.leader, self.led_since = None, NO_EPOCH
             return
         if self.leader is None:
@@ -117,15 +117,15 @@ class Partition:
             if begins:
                 log.assign_epoch(info.leader_epoch, log.log_end_offset)
             self.leader = Leader(
-                around.broker_id,
+                context.broker_id,
                 info.replicas,
                 info.isr,
                 info.partition_epoch,
                 epoch_start=log.log_end_offset,
-                lag_max_ms=around.lag_max_ms,
-                now_ms=around.now_ms(),
-                is_live=around.is_live,
-                lag_max_messages=around.lag_max_messages,
+                lag_max_ms=context.lag_max_ms,
+                now_ms=context.now_ms(),
+                is_live=context.is_live,
+                lag_max_messages=context.lag_max_messages,
             )
         self._commit(self.leader)
 
@@ -160,7 +160,7 @@ class Partition:
             offset,
             log.log_end_offset,
             log.high_watermark,
-            self._around.now_ms(),
+            self._context.now_ms(),
             broker_epoch,
             session,
         )
@@ -172,7 +172,7 @@ class Partition:
         """Return an ISR to propose if this broker leads and followers lag."""
         if self.leader is None or not self.leader.followers or self.log.failure is not None:
             return None
-        return self.leader.tick(self.log.log_end_offset, self._around.now_ms())
+        return self.leader.tick(self.log.log_end_offset, self._context.now_ms())
 
     def resign(self) -> None:
         """Neither lead nor follow, until the controller assigns a role again."""
@@ -185,7 +185,7 @@ class Partition:
         Then appends are committed without another broker, and another can become leader only by an
         unclean election.
         """
-        return self.leader is not None and self.leader.maximal_isr == {self._around.broker_id}
+        return self.leader is not None and self.leader.maximal_isr == {self._context.broker_id}
 
     def leave(self) -> None:
         """Mark the partition as no longer hosted by this broker."""
@@ -199,7 +199,7 @@ class Partition:
         """
         if len(leader.isr) >= self.min_isr:
             log = self.log
-            end = leader.committable(self.committable, self._around.now_ms())
+            end = leader.committable(self.committable, self._context.now_ms())
             log.update_high_watermark(max(log.high_watermark, end))
 
     @property

@@ -12,7 +12,7 @@ import pytest
 from kserver.config.broker import BrokerConfig
 from kserver.controlled_shutdown import hand_over
 from kserver.controller.context import ControllerContext, LiveBroker
-from kserver.controller.partitions import IsrChange, judge, without
+from kserver.controller.partitions import IsrChange, validate_change, without
 from kserver.controller.request_batch import followed_by
 from kserver.errors import ErrorCode, KafkaError
 from kserver.metadata import BrokerInfo, ClusterMetadata, MetadataCache, PartitionInfo, TopicInfo
@@ -55,10 +55,10 @@ def test_who_is_about_to_stop_joins_no_isr():
     topic = TopicInfo("t", ID, (LED_BY_1,))
     joins = IsrChange(ID, 0, 5, ((1, -1), (2, -1), (3, -1)), 7)
     with pytest.raises(KafkaError) as refused:
-        judge(joins, 1, topic, context)
+        validate_change(joins, 1, topic, context)
     assert refused.value.code is ErrorCode.ineligible_replica
     context.shutting_down.clear()
-    assert judge(joins, 1, topic, context).isr == (1, 2, 3)
+    assert validate_change(joins, 1, topic, context).isr == (1, 2, 3)
 
 
 def test_it_is_told_to_stop_following_only_what_it_followed():

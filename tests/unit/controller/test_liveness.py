@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from kserver.controller.liveness import ControllerWatch, Doubt, Proof
+from kserver.controller.liveness import ControllerWatch, Liveness, Proof
 
 SESSION_S = 10.0
 ACTS = ("closed", "refused", "answered", "not_answered")
@@ -15,27 +15,27 @@ def after(*acts, proof=None):
     proof = proof or Proof()
     for act in acts:
         getattr(proof, act)()
-    return proof.doubt
+    return proof.state
 
 
 @pytest.mark.parametrize(
-    ("acts", "doubt"),
+    ("acts", "state"),
     [
-        ("closed", Doubt.DOUBTED),
-        ("closed refused", Doubt.REFUSED),
-        ("closed refused refused", Doubt.GONE),
-        ("refused refused", Doubt.CONNECTED),
-        ("closed answered", Doubt.CONNECTED),
-        ("closed refused answered refused", Doubt.CONNECTED),
-        ("closed not_answered", Doubt.CONNECTED),
-        ("closed refused not_answered closed refused", Doubt.REFUSED),
-        ("closed refused refused not_answered", Doubt.GONE),
-        ("closed refused refused closed refused", Doubt.GONE),
-        ("closed refused refused answered", Doubt.CONNECTED),
+        ("closed", Liveness.SUSPECTED),
+        ("closed refused", Liveness.REFUSED),
+        ("closed refused refused", Liveness.GONE),
+        ("refused refused", Liveness.CONNECTED),
+        ("closed answered", Liveness.CONNECTED),
+        ("closed refused answered refused", Liveness.CONNECTED),
+        ("closed not_answered", Liveness.CONNECTED),
+        ("closed refused not_answered closed refused", Liveness.REFUSED),
+        ("closed refused refused not_answered", Liveness.GONE),
+        ("closed refused refused closed refused", Liveness.GONE),
+        ("closed refused refused answered", Liveness.CONNECTED),
     ],
 )
-def test_each_line_of_the_table(acts, doubt):
-    assert after(*acts.split()) is doubt
+def test_each_line_of_the_table(acts, state):
+    assert after(*acts.split()) is state
 
 
 def prove(seeds, cls=Proof):
@@ -117,7 +117,7 @@ def test_a_broker_that_is_refused_alone_gives_in():
     assert is_deposed(watch, 0)
     watch.elected(1)
     assert not is_deposed(watch, 1)
-    assert watch.doubt is Doubt.REFUSED, "it is looked for again"
+    assert watch.state is Liveness.REFUSED, "it is looked for again"
     assert not is_deposed(watch, 29.9)
     assert is_deposed(watch, 30)
     watch.elected(1)

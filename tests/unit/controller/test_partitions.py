@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from kserver.controller.context import ControllerContext, LiveBroker
-from kserver.controller.partitions import IsrChange, judge
+from kserver.controller.partitions import IsrChange, validate_change
 from kserver.errors import KafkaError
 from kserver.metadata import BrokerInfo, PartitionInfo, TopicInfo
 from kserver.model import LeaderAndIsr
@@ -35,7 +35,7 @@ def change(*isr: int, partition: int = 0, leader_epoch: int = 5, epoch: int = 7,
     ],
 )
 def test_what_the_leader_proposes_is_so(asked, isr, partition_epoch):
-    decided = judge(asked, 1, TOPIC, CONTEXT)
+    decided = validate_change(asked, 1, TOPIC, CONTEXT)
     assert decided == LeaderAndIsr(1, 5, isr, 9, partition_epoch)
 
 
@@ -57,14 +57,14 @@ def test_what_the_leader_proposes_is_so(asked, isr, partition_epoch):
 )
 def test_what_cannot_be_so_is_refused_by_name(asked, leader, topic, code):
     with pytest.raises(KafkaError) as refused:
-        judge(asked, leader, topic, CONTEXT)
+        validate_change(asked, leader, topic, CONTEXT)
     assert refused.value.code.name == code
 
 
 def test_who_is_gone_is_not_in_sync():
     context = ControllerContext(9, {b: CONTEXT.brokers[b] for b in (1, 2)})
     with pytest.raises(KafkaError) as refused:
-        judge(change(1, 2, 3), 1, TOPIC, context)
+        validate_change(change(1, 2, 3), 1, TOPIC, context)
     assert refused.value.code.name == "ineligible_replica"
 
 
@@ -74,11 +74,11 @@ RECOVERING_TOPIC = TopicInfo("t", ID, (RECOVERING,))
 
 def test_an_unclean_leader_recovers_alone_and_says_when_it_has():
     still = IsrChange(ID, 0, 5, ((1, -1),), 7, is_recovering=True)
-    assert judge(still, 1, RECOVERING_TOPIC, CONTEXT).partition_epoch == 7
-    recovered = judge(change(1), 1, RECOVERING_TOPIC, CONTEXT)
+    assert validate_change(still, 1, RECOVERING_TOPIC, CONTEXT).partition_epoch == 7
+    recovered = validate_change(change(1), 1, RECOVERING_TOPIC, CONTEXT)
     assert (recovered.is_recovering, recovered.partition_epoch) == (False, 8)
     grown = IsrChange(ID, 0, 5, ((1, -1), (2, -1)), 7, is_recovering=True)
     with pytest.raises(KafkaError, match="can be recovering"):
-        judge(grown, 1, RECOVERING_TOPIC, CONTEXT)
+        validate_change(grown, 1, RECOVERING_TOPIC, CONTEXT)
     with pytest.raises(KafkaError, match="can be recovering"):
-        judge(IsrChange(ID, 0, 5, ((1, -1),), 7, is_recovering=True), 1, TOPIC, CONTEXT)
+        validate_change(IsrChange(ID, 0, 5, ((1, -1),), 7, is_recovering=True), 1, TOPIC, CONTEXT)

@@ -177,18 +177,18 @@ def data_of(offset: int, producer_id: int = 7) -> bytes:
 ABORTED = AbortedTransaction(7, 0, 1, 2)
 
 
-def judged(
+def retention_of(
     walk: CleanedTransactionMetadata, data: bytes, marker: ControlType | None = None
 ) -> BatchRetention:
-    return walk.judge(header_of(data), marker)
+    return walk.check_retention(header_of(data), marker)
 
 
 def test_an_aborted_transaction_goes_and_its_marker_when_nothing_of_it_is_left():
     marker = marker_of(commit=False, offset=1)
     walk = CleanedTransactionMetadata([ABORTED], {})
-    assert judged(walk, data_of(0)) == BatchRetention(discards=True)
-    assert judged(walk, marker, ControlType.abort) == BatchRetention(aborted=ABORTED)
-    emptied = judged(CleanedTransactionMetadata([ABORTED], {}), marker, ControlType.abort)
+    assert retention_of(walk, data_of(0)) == BatchRetention(discards=True)
+    assert retention_of(walk, marker, ControlType.abort) == BatchRetention(aborted=ABORTED)
+    emptied = retention_of(CleanedTransactionMetadata([ABORTED], {}), marker, ControlType.abort)
     assert emptied == BatchRetention(discards=True, is_spent_marker=True)
     known = map_of()
     dated = left_of(marker, known, emptied)
@@ -201,23 +201,23 @@ def test_an_aborted_transaction_goes_and_its_marker_when_nothing_of_it_is_left()
 def test_a_commit_stays_as_long_as_its_transaction_has_records():
     marker = marker_of(commit=True, offset=1)
     walk = CleanedTransactionMetadata([], {})
-    assert judged(walk, data_of(0)) == BatchRetention()
-    assert judged(walk, marker, ControlType.commit) == BatchRetention()
-    assert judged(walk, marker, ControlType.commit).is_spent_marker
+    assert retention_of(walk, data_of(0)) == BatchRetention()
+    assert retention_of(walk, marker, ControlType.commit) == BatchRetention()
+    assert retention_of(walk, marker, ControlType.commit).is_spent_marker
 
 
 def test_a_transaction_is_not_taken_for_the_producers_aborted_one_before():
     """A walk that begins after the marker of the aborted one."""
     walk = CleanedTransactionMetadata([ABORTED], {})
-    assert judged(walk, data_of(2)) == BatchRetention()
+    assert retention_of(walk, data_of(2)) == BatchRetention()
 
 
 def test_the_last_batch_of_a_producer_stays_and_its_marker_where_there_is_none():
     walk = CleanedTransactionMetadata([], {7: (0, 0), 8: (None, 0)})
-    assert judged(walk, data_of(0)).stays
-    assert not judged(walk, marker_of(commit=True, offset=1), ControlType.commit).stays
+    assert retention_of(walk, data_of(0)).stays
+    assert not retention_of(walk, marker_of(commit=True, offset=1), ControlType.commit).stays
     other = marker_of(commit=True, offset=2, producer_id=8)
-    assert judged(walk, other, ControlType.commit).stays
+    assert retention_of(walk, other, ControlType.commit).stays
 
 
 @given(st.dictionaries(st.binary(max_size=2 * DIGEST_BYTES), st.integers(0, 1 << 60)))

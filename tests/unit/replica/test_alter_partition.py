@@ -16,7 +16,7 @@ from kserver.metrics.meters import ReplicationMeters, TopicMeters
 from kserver.model import Endpoint, TopicPartition
 from kserver.node_to_controller import NodeToControllerChannel
 from kserver.replica.alter_partition import AlterPartitionManager
-from kserver.replica.partition import Partition, Surroundings
+from kserver.replica.partition import Partition, PartitionContext
 from kserver.wire.api_key import ApiKey
 from kserver.wire.versions import reply_to
 from tests.support.clock import SimClock
@@ -81,11 +81,11 @@ class Scene:
 
     def led(self, number: int) -> Partition:
         """Led here, by its replicas' first; both are in sync."""
-        around = Surroundings(
+        context = PartitionContext(
             ME, lambda: int(1000 * self.loop.time()), lambda _broker: True, LAG_MAX_MS
         )
         log = open_log(self.disk, directory=f"/logs/t-{number}")
-        partition = Partition(TopicPartition("t", number), TOPIC_ID, log, around, TopicMeters())
+        partition = Partition(TopicPartition("t", number), TOPIC_ID, log, context, TopicMeters())
         partition.lead(PartitionInfo(number, ME, 3, (ME, OTHER), (ME, OTHER), 0))
         return partition
 

@@ -13,7 +13,7 @@ from kserver.metadata import PartitionInfo
 from kserver.metrics.meters import AllTopics
 from kserver.model import TopicPartition
 from kserver.replica.committed import Uncommitted, when_committed
-from kserver.replica.partition import Partition, Surroundings
+from kserver.replica.partition import Partition, PartitionContext
 from kserver.replica.purgatory import Purgatory
 from tests.support.clock import DAY_ONE_MS, SimClock
 from tests.support.disk import SimDisk
@@ -23,7 +23,7 @@ from tests.support.loop import simulate
 ME, EPOCH = 1, 5
 LED = PartitionInfo(0, leader=ME, leader_epoch=EPOCH, replicas=(ME, 2), isr=(ME,))
 WITH_FOLLOWER = replace(LED, isr=(ME, 2))
-AROUND = Surroundings(ME, now_ms=lambda: 0, is_live=(ME, 2).__contains__, lag_max_ms=30_000)
+CONTEXT = PartitionContext(ME, now_ms=lambda: 0, is_live=(ME, 2).__contains__, lag_max_ms=30_000)
 DEADLINE_S = 30.0
 
 
@@ -68,7 +68,7 @@ class Scene:
         key = TopicPartition("t", number)
         config = TopicConfig(flush_before_ack=True, **settings)
         log = open_log(self.disk, config, directory=f"/t-{number}")
-        partition = Partition(key, UUID(int=1), log, AROUND, AllTopics().of("t"))
+        partition = Partition(key, UUID(int=1), log, CONTEXT, AllTopics().of("t"))
         partition.lead(LED if settings.get("min_insync_replicas", 1) == 1 else WITH_FOLLOWER)
         partition.append_as_leader(batch(), -1, DAY_ONE_MS)
         return Uncommitted(partition, EPOCH, log.log_end_offset, acks)

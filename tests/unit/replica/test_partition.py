@@ -10,20 +10,22 @@ from kserver.metadata import PartitionInfo
 from kserver.metrics.meters import AllTopics
 from kserver.model import ALL_IN_SYNC, LEADER_ONLY, NO_EPOCH, TopicPartition
 from kserver.replica.isr import UNKNOWN_OFFSET
-from kserver.replica.partition import Partition, Surroundings
+from kserver.replica.partition import Partition, PartitionContext
 from tests.support.clock import DAY_ONE_MS, SimClock
 from tests.support.disk import SimDisk
 from tests.support.logs import batch, open_log
 from tests.support.loop import simulate
 
 ME, FOLLOWER, EPOCH = 1, 2, 5
-AROUND = Surroundings(ME, now_ms=lambda: 0, is_live=(ME, FOLLOWER).__contains__, lag_max_ms=30_000)
+CONTEXT = PartitionContext(
+    ME, now_ms=lambda: 0, is_live=(ME, FOLLOWER).__contains__, lag_max_ms=30_000
+)
 
 
 def led(loop, isr=(ME,), **config):
     """A partition that this broker leads with one record, which the follower does not have."""
     log = open_log(SimDisk(loop.random, SimClock(loop)), TopicConfig(**config), directory="/t-0")
-    partition = Partition(TopicPartition("t", 0), UUID(int=1), log, AROUND, AllTopics().of("t"))
+    partition = Partition(TopicPartition("t", 0), UUID(int=1), log, CONTEXT, AllTopics().of("t"))
     partition.lead(PartitionInfo(0, ME, EPOCH, (ME, FOLLOWER), isr))
     partition.append_as_leader(batch(), LEADER_ONLY, DAY_ONE_MS)
     return partition
