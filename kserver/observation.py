@@ -23,8 +23,7 @@ from kserver.api.context import Parts
 from kserver.api.requests import Requests
 from kserver.controller.controller import Controller
 from kserver.errors import KafkaError
-from kserver.group.group import CLASSIC, CONSUMER
-from kserver.group.group import ClassicGroupState as GroupState
+from kserver.group.group import CLASSIC, CONSUMER, ClassicGroupState
 from kserver.group.shard import GroupShard
 from kserver.log.manager import LogManager
 from kserver.metadata import PartitionInfo
@@ -52,11 +51,11 @@ COUNTERS = {
     catalog.FAILED_FETCH_REQUESTS: "failed_fetch_requests",
 }
 CLASSIC_GROUPS = {
-    GroupState.EMPTY: catalog.EMPTY_GROUPS,
-    GroupState.PREPARING_REBALANCE: catalog.PREPARING_GROUPS,
-    GroupState.COMPLETING_REBALANCE: catalog.COMPLETING_GROUPS,
-    GroupState.STABLE: catalog.STABLE_GROUPS,
-    GroupState.DEAD: catalog.DEAD_GROUPS,
+    ClassicGroupState.EMPTY: catalog.EMPTY_GROUPS,
+    ClassicGroupState.PREPARING_REBALANCE: catalog.PREPARING_GROUPS,
+    ClassicGroupState.COMPLETING_REBALANCE: catalog.COMPLETING_GROUPS,
+    ClassicGroupState.STABLE: catalog.STABLE_GROUPS,
+    ClassicGroupState.DEAD: catalog.DEAD_GROUPS,
 }
 ONE_PROCESSOR = "0"
 REPLICA = "Replica"

@@ -40,8 +40,7 @@ from kserver.api import fetch_bytes, throttling
 from kserver.api.context import Parts, Session, is_broker
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import NO_BROKER
-from kserver.network.conversation import Answer, Pending
-from kserver.network.conversation import Parts as Response
+from kserver.network.conversation import Answer, Pending, ResponseData
 from kserver.replica.fetch import FetchLimits, NotInMemory, Read, read, warmed
 from kserver.replica.fetch_session import FINAL_EPOCH, NO_SESSION, Fetching, FetchPartition
 from kserver.wire.codec import RequestHeader
@@ -273,7 +272,7 @@ def _within_quotas(
     limits: FetchLimits,
     reads: Sequence[Read],
     spent_s: float,
-) -> Response:
+) -> ResponseData:
     if limits.is_follower:
         for one in reads:
             if one.size:
@@ -290,7 +289,7 @@ def _within_quotas(
 
 def _answer(
     header: RequestHeader, fetching: Fetching, reads: Sequence[Read], *, is_follower: bool = False
-) -> Response:
+) -> ResponseData:
     for one in reads:
         meters = one.meters
         if meters is not None:
@@ -306,7 +305,9 @@ def _answer(
     return fetch_bytes.write_answer(header.api_version, header.correlation_id, session_id, included)
 
 
-def _throttled(header: RequestHeader, parts: Parts, fetching: Fetching, wait_ms: int) -> Response:
+def _throttled(
+    header: RequestHeader, parts: Parts, fetching: Fetching, wait_ms: int
+) -> ResponseData:
     """Return an empty response with the throttle time.  A session that the client does not know of
     yet is ended: the client will request one again."""
     session_id = NO_SESSION

@@ -17,7 +17,7 @@ from uuid import UUID
 from kserver.errors import ErrorCode, ProtocolError
 from kserver.metadata import NO_ID
 from kserver.model import NO_BROKER, NO_EPOCH
-from kserver.network.conversation import Part, Parts
+from kserver.network.conversation import Part, ResponseData
 from kserver.replica.fetch import Read
 from kserver.replica.fetch_session import FINAL_EPOCH, NO_SESSION, FetchPartition
 from kserver.wire import varint
@@ -246,7 +246,7 @@ def write_answer(
     reads: Sequence[Read],
     error: ErrorCode = ErrorCode.none,
     wait_ms: int = 0,
-) -> Parts:
+) -> ResponseData:
     """Return the frame, as bytes and the file ranges between them."""
     flexible = version >= FIRST_FLEXIBLE
     out: list[Part] = []

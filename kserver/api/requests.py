@@ -18,7 +18,7 @@ from math import inf
 
 from kserver.config.broker import BrokerConfig
 from kserver.metrics.meters import RequestMeter
-from kserver.network.conversation import Parts as Answer
+from kserver.network.conversation import ResponseData
 from kserver.wire.codec import RequestHeader, api_name
 
 log = logging.getLogger("kserver.request")
@@ -43,7 +43,7 @@ class Requests:
         address: str,
         listener: str,
         request_bytes: int,
-        answer: Answer | None,
+        answer: ResponseData | None,
         took_s: float,
         handled_s: float,
     ) -> None:
@@ -78,7 +78,7 @@ class Requests:
         )
 
 
-def _size(answer: Answer | None) -> int:
+def _size(answer: ResponseData | None) -> int:
     if answer is None:
         return 0
     if isinstance(answer, bytes):

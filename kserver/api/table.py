@@ -91,8 +91,7 @@ from kserver.api.requests import Requests
 from kserver.config.broker import BrokerConfig
 from kserver.errors import ProtocolError
 from kserver.model import Endpoint
-from kserver.network.conversation import Answer, Dispatch, Pending
-from kserver.network.conversation import Parts as Response
+from kserver.network.conversation import Answer, Dispatch, Pending, ResponseData
 from kserver.network.listener import AnyConnection
 from kserver.wire.codec import (
     RequestHeader,
@@ -277,7 +276,7 @@ def open_session(
     def watch(pending: Pending, header: RequestHeader, size: int, began_s: float) -> None:
         handled_s = clock() - began_s
 
-        def completed(answer: Response | None) -> None:
+        def completed(answer: ResponseData | None) -> None:
             took_s = clock() - began_s
             meters[header.api_key].add(header.api_version, took_s)
             if took_s >= requests.slow_s:
@@ -288,7 +287,7 @@ def open_session(
     def log_slow(
         header: RequestHeader,
         size: int,
-        answer: Response | None,
+        answer: ResponseData | None,
         took_s: float,
         handled_s: float,
     ) -> None:

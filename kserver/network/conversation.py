@@ -46,7 +46,7 @@ from kserver.errors import ProtocolError
 from kserver.world.disk import FileRange
 
 Part: TypeAlias = bytes | FileRange
-Parts: TypeAlias = bytes | list[Part]
+ResponseData: TypeAlias = bytes | list[Part]
 
 _LENGTH = struct.Struct(">i")
 BUFFER_BYTES = 64 * 1024
@@ -65,14 +65,14 @@ class Pending:
     def __init__(self, *, exclusive: bool) -> None:
         self.exclusive = exclusive
         self.ready = False
-        self.answer: Parts | None = None
-        self.on_complete: Callable[[Parts | None], None] | None = None
+        self.answer: ResponseData | None = None
+        self.on_complete: Callable[[ResponseData | None], None] | None = None
         """Called with the response when it completes."""
         self.on_abandoned: Callable[[], None] | None = None
         """Called if the connection closes first; the response is no longer needed."""
         self._wake: Callable[[], None] | None = None
 
-    def complete(self, answer: Parts | None) -> None:
+    def complete(self, answer: ResponseData | None) -> None:
         assert not self.ready
         self.answer, self.ready = answer, True
         if self.on_complete is not None:
@@ -89,7 +89,7 @@ class Pending:
             self.on_abandoned()
 
 
-Answer: TypeAlias = Parts | Pending | None
+Answer: TypeAlias = ResponseData | Pending | None
 Dispatch: TypeAlias = Callable[[memoryview], Answer]
 
 
@@ -210,7 +210,7 @@ class Conversation:
         self._large_end = 0
         self._held_bytes = 0
         """Bytes counted in the shared buffers for an unanswered large frame."""
-        self._pending: deque[Pending | Parts] = deque()
+        self._pending: deque[Pending | ResponseData] = deque()
         self.out: deque[Part] = deque()
         self.out_bytes = 0
         self.muted = False
@@ -379,7 +379,7 @@ class Conversation:
         else:
             self._put(answer)
 
-    def _put(self, answer: Parts) -> None:
+    def _put(self, answer: ResponseData) -> None:
         if isinstance(answer, bytes):
             self.out.append(answer)
             self.out_bytes += len(answer)
