@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Any
 
 from kserver.api.context import Context
-from kserver.api.incremental_alter_configs import answer
+from kserver.api.incremental_alter_configs import alter
 from kserver.cluster_config.configs import Change, Op, OpType
 
 KEY, VERSIONS = 33, range(3)
@@ -32,4 +32,4 @@ async def handle(request: Any, context: Context) -> Any:
         )
         for resource in request.resources
     ]
-    return await answer(changes, request, context)
+    return await alter(changes, request, context)

@@ -26,7 +26,7 @@ from kserver.api.context import Parts, Session
 from kserver.controller.features import SUPPORTED
 from kserver.errors import ErrorCode
 from kserver.metadata import Features
-from kserver.network.conversation import Answer
+from kserver.network.conversation import Response
 from kserver.wire.api_key import ApiKey
 from kserver.wire.codec import RequestHeader, read_request, write_response
 from kserver.wire.versions import reply_to
@@ -44,11 +44,11 @@ _V0 = struct.Struct(">iihihhh")
 
 def handle_frame(
     header: RequestHeader, frame: memoryview, at: int, session: Session, parts: Parts
-) -> Answer:
+) -> Response:
     request = read_request(header, frame, at)
     features = parts.metadata.current.features
-    answer = _answer(request, header, session, features)
-    return write_response(KEY, header.api_version, header.correlation_id, answer)
+    response = _response(request, header, session, features)
+    return write_response(KEY, header.api_version, header.correlation_id, response)
 
 
 def refuse_version(header: RequestHeader) -> bytes:
@@ -64,7 +64,7 @@ def refuse_version(header: RequestHeader) -> bytes:
     )
 
 
-def _answer(request: Any, header: RequestHeader, session: Session, features: Features) -> Any:
+def _response(request: Any, header: RequestHeader, session: Session, features: Features) -> Any:
     reply = reply_to(request)
     if header.api_version >= 3:
         software = (request.client_software_name, request.client_software_version)

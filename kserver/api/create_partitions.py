@@ -42,7 +42,7 @@ async def handle(request: Any, context: Context) -> Any:
     errors = await context.parts.controller.create_partitions(
         wanted, validate_only=request.validate_only, charge=mutations.charge
     )
-    answer = reply(
+    response = reply(
         results=[
             reply.results(
                 name=new.name,
@@ -52,4 +52,4 @@ async def handle(request: Any, context: Context) -> Any:
             for new, error in zip(wanted, errors, strict=True)
         ]
     )
-    return mutations.throttled(answer)
+    return mutations.throttled(response)

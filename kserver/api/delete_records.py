@@ -67,7 +67,7 @@ async def handle(request: Any, context: Context) -> Any:
     await _until_over(deletions, parts, request.timeout.total_seconds())
     live = parts.metadata.current.brokers
 
-    def answer(topic: str, partition: int) -> Any:
+    def partition_result(topic: str, partition: int) -> Any:
         outcome = outcomes[topic, partition]
         if isinstance(outcome, Deletion):
             code, low_watermark = outcome.outcome(live)
@@ -82,7 +82,8 @@ async def handle(request: Any, context: Context) -> Any:
             reply.topics(
                 name=topic.name,
                 partitions=[
-                    answer(topic.name, asked.partition_index) for asked in topic.partitions
+                    partition_result(topic.name, asked.partition_index)
+                    for asked in topic.partitions
                 ],
             )
             for topic in request.topics

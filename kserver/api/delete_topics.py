@@ -38,7 +38,7 @@ async def handle(request: Any, context: Context) -> Any:
     else:
         asked = [(name, None) for name in request.topic_names]
     image = context.parts.metadata.current
-    answers: list[tuple[str | None, UUID | None, KafkaError | None]] = []
+    outcomes: list[tuple[str | None, UUID | None, KafkaError | None]] = []
     names: list[str] = []
     times = Counter(asked)
     reported: set[Asked] = set()
@@ -49,15 +49,15 @@ async def handle(request: Any, context: Context) -> Any:
         try:
             names.append(_resolve(name, topic_id, image.topic_names, times[one]))
         except KafkaError as error:
-            answers.append((name, topic_id, error))
+            outcomes.append((name, topic_id, error))
             if name is not None or topic_id is not None:
                 reported.add(one)
     mutations = Mutations(context, strict=context.version >= FIRST_STRICT)
     results = await context.parts.controller.delete_topics(names, mutations.charge)
     for name, result in zip(names, results, strict=True):
         topic = image.topics.get(name)
-        answers.append((name, topic.id if topic else None, result))
-    answer = reply(
+        outcomes.append((name, topic.id if topic else None, result))
+    response = reply(
         responses=[
             reply.responses(
                 name=name if name is not None or context.version >= 6 else "",
@@ -65,10 +65,10 @@ async def handle(request: Any, context: Context) -> Any:
                 error_code=error.code if error else ErrorCode.none,
                 error_message=(error.message or None) if error else None,
             )
-            for name, topic_id, error in answers
+            for name, topic_id, error in outcomes
         ]
     )
-    return mutations.throttled(answer)
+    return mutations.throttled(response)
 
 
 def _resolve(name: str | None, topic_id: UUID | None, names: Any, times: int) -> str:

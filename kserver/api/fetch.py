@@ -40,7 +40,7 @@ from kserver.api import fetch_bytes, throttling
 from kserver.api.context import Parts, Session, is_broker
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import NO_BROKER
-from kserver.network.conversation import Answer, Pending, ResponseData
+from kserver.network.conversation import Pending, Response, ResponseData
 from kserver.replica.fetch import FetchLimits, NotInMemory, Read, read, warmed
 from kserver.replica.fetch_session import FINAL_EPOCH, NO_SESSION, Fetching, FetchPartition
 from kserver.wire.codec import RequestHeader
@@ -49,7 +49,7 @@ KEY, VERSIONS = 1, range(4, 19)
 
 
 class Parked:
-    """A fetch that cannot be answered yet."""
+    """A fetch whose response cannot be sent yet."""
 
     __slots__ = (
         "fetching",
@@ -90,7 +90,7 @@ class Parked:
         return self.fetching.wanted
 
     def retry(self) -> bool:
-        """Try to answer; the purgatory calls this when a partition has changed."""
+        """Try to respond; the purgatory calls this when a partition has changed."""
         reads = read(self.parts.replicas, self.wanted, self.limits)
         if isinstance(reads, NotInMemory):
             self.parts.spawn(self.finish_cold(reads))
@@ -111,7 +111,7 @@ class Parked:
             self._complete(reads)
 
     async def finish_cold(self, cold: NotInMemory) -> None:
-        """Wait for the disk, then answer with the data that is available."""
+        """Wait for the disk, then respond with the data that is available."""
         self._complete(await warmed(self.parts.replicas, self.wanted, self.limits, cold))
 
     def _complete(self, reads: Sequence[Read]) -> None:
@@ -130,7 +130,7 @@ class Parked:
 
 def handle_frame(
     header: RequestHeader, frame: memoryview, at: int, session: Session, parts: Parts
-) -> Answer:
+) -> Response:
     version = header.api_version
     measured = parts.quotas.active
     began_s = parts.loop.time() if measured else 0.0
@@ -142,7 +142,7 @@ def handle_frame(
         if not is_broker(request.replica_id, session, parts):
             code = ErrorCode.not_leader_or_follower
             refused = [Read(one, code, aborted=None) for one in wanted]
-            return fetch_bytes.write_answer(version, header.correlation_id, NO_SESSION, refused)
+            return fetch_bytes.write_response(version, header.correlation_id, NO_SESSION, refused)
         measured = False  # replication does not count for a client's quota
     if request.session_epoch == FINAL_EPOCH:
         if request.session_id != NO_SESSION:
@@ -161,7 +161,7 @@ def handle_frame(
                 is_follower=is_follower,
             )
         except KafkaError as error:
-            return fetch_bytes.write_answer(
+            return fetch_bytes.write_response(
                 version, header.correlation_id, NO_SESSION, [], error.code
             )
     if is_follower:
@@ -178,7 +178,7 @@ def handle_frame(
     max_bytes = min(request.max_bytes, parts.config().fetch_max_bytes)
     min_bytes = request.min_bytes
     if measured:
-        max_bytes = throttling.most_to_fetch(max_bytes, header.client_id or "", session, parts)
+        max_bytes = throttling.max_fetch_bytes(max_bytes, header.client_id or "", session, parts)
         min_bytes = min(min_bytes, max_bytes)
     limits = FetchLimits(
         max_bytes,
@@ -279,15 +279,15 @@ def _within_quotas(
                 parts.replicas.sent((one.wanted.topic, one.wanted.partition), one.size)
     elif parts.quotas.active:
         size = sum([one.size for one in reads])
-        wait_ms = throttling.fetched(size, spent_s, header.client_id or "", session, parts)
+        wait_ms = throttling.charge_fetch(size, spent_s, header.client_id or "", session, parts)
         if wait_ms:
             return _throttled(header, parts, fetching, wait_ms)
-    answer = _answer(header, fetching, reads, is_follower=limits.is_follower)
+    response = _response(header, fetching, reads, is_follower=limits.is_follower)
     _set_idle(fetching, limits, reads)
-    return answer
+    return response
 
 
-def _answer(
+def _response(
     header: RequestHeader, fetching: Fetching, reads: Sequence[Read], *, is_follower: bool = False
 ) -> ResponseData:
     for one in reads:
@@ -302,7 +302,9 @@ def _answer(
         included, session_id = reads, NO_SESSION
     else:
         included, session_id = _changed(fetching, reads), fetching.session.id
-    return fetch_bytes.write_answer(header.api_version, header.correlation_id, session_id, included)
+    return fetch_bytes.write_response(
+        header.api_version, header.correlation_id, session_id, included
+    )
 
 
 def _throttled(
@@ -316,7 +318,7 @@ def _throttled(
             session_id = fetching.session.id
         else:
             parts.fetch_sessions.end(fetching.session.id)
-    return fetch_bytes.write_answer(
+    return fetch_bytes.write_response(
         header.api_version, header.correlation_id, session_id, [], wait_ms=wait_ms
     )
 

@@ -239,7 +239,7 @@ def _read_replica_state(frame: memoryview, at: int) -> tuple[int, int]:
     return NO_BROKER, NO_BROKER_EPOCH
 
 
-def write_answer(
+def write_response(
     version: int,
     correlation_id: int,
     session_id: int,

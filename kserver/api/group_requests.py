@@ -11,7 +11,7 @@ from kserver.api.context import Context, Parts
 from kserver.errors import ErrorCode, KafkaError
 from kserver.group.requests import NO_TOPIC_ID, Commit
 from kserver.metadata import ClusterMetadata, TopicInfo
-from kserver.network.conversation import Answer, Pending
+from kserver.network.conversation import Pending, Response
 
 MILLISECOND = datetime.timedelta(milliseconds=1)
 
@@ -26,7 +26,7 @@ async def ask(group_id: str, request: Any, context: Context) -> Any:
         raise _client_error(error) from error
 
 
-def answer(group_id: str, request: Any, parts: Parts, write: Callable[[Any], bytes]) -> Answer:
+def respond(group_id: str, request: Any, parts: Parts, write: Callable[[Any], bytes]) -> Response:
     """Do the same without a task: respond at once if there is a result, else when there is one.
 
     `write` encodes the frame from the result or a KafkaError.

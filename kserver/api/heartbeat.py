@@ -20,10 +20,10 @@ from typing import Any
 
 from kserver.api import throttling
 from kserver.api.context import Parts, Session
-from kserver.api.group_requests import answer
+from kserver.api.group_requests import respond
 from kserver.errors import ErrorCode, KafkaError
 from kserver.group.requests import Heartbeat
-from kserver.network.conversation import Answer
+from kserver.network.conversation import Response
 from kserver.wire.codec import RequestHeader, read_request
 
 KEY, VERSIONS = 12, range(0, 5)
@@ -42,7 +42,7 @@ _V4 = struct.Struct(">iibihb")
 
 def handle_frame(
     header: RequestHeader, frame: memoryview, at: int, session: Session, parts: Parts
-) -> Answer:
+) -> Response:
     began_s = parts.loop.time() if parts.quotas.active else 0.0
     request = read_request(header, frame, at)
     instance_id = None
@@ -54,10 +54,10 @@ def handle_frame(
     def write(error: Any) -> bytes:
         wait_ms = 0
         if parts.quotas.active:
-            wait_ms = throttling.answered(began_s, header, session, parts)
+            wait_ms = throttling.charge_request(began_s, header, session, parts)
         return _write(header, _code(error), wait_ms)
 
-    return answer(group_id, wanted, parts, write)
+    return respond(group_id, wanted, parts, write)
 
 
 def _code(error: KafkaError | None) -> ErrorCode:

@@ -39,10 +39,10 @@ async def handle(request: Any, context: Context) -> Any:
         )
         for resource in request.resources
     ]
-    return await answer(changes, request, context)
+    return await alter(changes, request, context)
 
 
-async def answer(changes: Sequence[Change], request: Any, context: Context) -> Any:
+async def alter(changes: Sequence[Change], request: Any, context: Context) -> Any:
     """Make the changes, and return the response with the result of each resource, in order."""
     parts = context.parts
     results = refused(changes)

@@ -58,7 +58,7 @@ async def handle(request: Any, context: Context) -> Any:
     times = Counter((t.name, p.partition_index) for t in request.topics for p in t.partitions)
     topics = []
     for topic in request.topics:
-        answers = []
+        partitions = []
         for asked in topic.partitions:
             index = asked.partition_index
             try:
@@ -69,7 +69,7 @@ async def handle(request: Any, context: Context) -> Any:
                 )
             except (KafkaError, StorageError) as error:
                 code = getattr(error, "code", ErrorCode.kafka_storage_error)
-                answers.append(
+                partitions.append(
                     reply.topics.partitions(
                         partition_index=index,
                         error_code=code,
@@ -79,7 +79,7 @@ async def handle(request: Any, context: Context) -> Any:
                     )
                 )
                 continue
-            answers.append(
+            partitions.append(
                 reply.topics.partitions(
                     partition_index=index,
                     error_code=ErrorCode.none,
@@ -88,7 +88,7 @@ async def handle(request: Any, context: Context) -> Any:
                     leader_epoch=epoch,
                 )
             )
-        topics.append(reply.topics(name=topic.name, partitions=answers))
+        topics.append(reply.topics(name=topic.name, partitions=partitions))
     return reply(topics=topics)
 
 

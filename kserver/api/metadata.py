@@ -58,7 +58,7 @@ async def handle(request: Any, context: Context) -> Any:
     wants_topic_operations = getattr(request, "include_topic_authorized_operations", False)
     wants_cluster_operations = getattr(request, "include_cluster_authorized_operations", False)
     listener = context.session.endpoint.listener
-    answer = reply(
+    response = reply(
         brokers=[
             reply.brokers(node_id=b.id, host=e.host, port=e.port, rack=b.rack)
             for b in image.brokers.values()
@@ -79,7 +79,7 @@ async def handle(request: Any, context: Context) -> Any:
             for one in found
         ],
     )
-    return mutations.throttled(answer)
+    return mutations.throttled(response)
 
 
 def _name(asked: Any, version: int) -> str | None:

@@ -27,11 +27,11 @@ from typing import Any, TypeAlias
 
 from kserver.api import throttling
 from kserver.api.context import Parts, Session
-from kserver.api.group_requests import MILLISECOND, answer, commits, exists, named
+from kserver.api.group_requests import MILLISECOND, commits, exists, named, respond
 from kserver.errors import ErrorCode, KafkaError
 from kserver.group.requests import CommitOffsets
 from kserver.metadata import TopicInfo
-from kserver.network.conversation import Answer
+from kserver.network.conversation import Response
 from kserver.wire import varint
 from kserver.wire.codec import RequestHeader, read_request
 
@@ -56,7 +56,7 @@ Topic: TypeAlias = tuple[Any, TopicInfo | None, ErrorCode]
 
 def handle_frame(
     header: RequestHeader, frame: memoryview, at: int, session: Session, parts: Parts
-) -> Answer:
+) -> Response:
     began_s = parts.loop.time() if parts.quotas.active else 0.0
     request = read_request(header, frame, at)
     image = parts.metadata.current
@@ -65,13 +65,13 @@ def handle_frame(
     def write(result: Sequence[ErrorCode] | KafkaError) -> bytes:
         wait_ms = 0
         if parts.quotas.active:
-            wait_ms = throttling.answered(began_s, header, session, parts)
+            wait_ms = throttling.charge_request(began_s, header, session, parts)
         return _write(header, topics, result, wait_ms)
 
     wanted = _wanted(request, header.api_version, topics)
     if not wanted.commits:
         return write(())
-    return answer(wanted.group_id, wanted, parts, write)
+    return respond(wanted.group_id, wanted, parts, write)
 
 
 def _wanted(request: Any, version: int, topics: Sequence[Topic]) -> CommitOffsets:

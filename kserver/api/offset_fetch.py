@@ -30,7 +30,7 @@ from kserver.api.group_requests import ask_now, named, result_of
 from kserver.errors import ErrorCode, KafkaError
 from kserver.group.requests import NO_GENERATION, FetchedOffset, FetchedOffsets, FetchOffsets
 from kserver.metadata import ClusterMetadata, TopicInfo
-from kserver.network.conversation import Answer, Pending
+from kserver.network.conversation import Pending, Response
 from kserver.wire import varint
 from kserver.wire.codec import RequestHeader, read_request
 
@@ -73,7 +73,7 @@ class Topic(NamedTuple):
 
 def handle_frame(
     header: RequestHeader, frame: memoryview, at: int, session: Session, parts: Parts
-) -> Answer:
+) -> Response:
     began_s = parts.loop.time() if parts.quotas.active else 0.0
     version = header.api_version
     request = read_request(header, frame, at)
@@ -85,7 +85,7 @@ def handle_frame(
     def write() -> bytes:
         wait_ms = 0
         if parts.quotas.active:
-            wait_ms = throttling.answered(began_s, header, session, parts)
+            wait_ms = throttling.charge_request(began_s, header, session, parts)
         return _write(header, asked, parts.metadata.current, wait_ms)
 
     waits = [one.result for one in asked if isinstance(one.result, asyncio.Future)]

@@ -28,7 +28,7 @@ async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
     topics = []
     for topic in request.topics:
-        answers = []
+        partitions = []
         for asked in topic.partitions:
             code, epoch, end = ErrorCode.none, NO_EPOCH, -1
             try:
@@ -37,10 +37,10 @@ async def handle(request: Any, context: Context) -> Any:
                 epoch, end = partition.log.end_offset_for_epoch(asked.leader_epoch)
             except KafkaError as error:
                 code = error.code
-            answers.append(
+            partitions.append(
                 reply.topics.partitions(
                     error_code=code, partition=asked.partition, leader_epoch=epoch, end_offset=end
                 )
             )
-        topics.append(reply.topics(topic=topic.topic, partitions=answers))
+        topics.append(reply.topics(topic=topic.topic, partitions=partitions))
     return reply(topics=topics)

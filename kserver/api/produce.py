@@ -54,7 +54,7 @@ from kserver.model import (
     ProducerId,
     TopicPartition,
 )
-from kserver.network.conversation import Answer, Pending
+from kserver.network.conversation import Pending, Response
 from kserver.replica.committed import Uncommitted, when_committed
 from kserver.replica.partition import Partition
 from kserver.txn.transaction import ProducerIdAndEpoch
@@ -110,7 +110,7 @@ Topic: TypeAlias = tuple[str | None, bytes, list[tuple[int, memoryview]]]
 """Name, or None for an unknown topic id; the 16 bytes of the id in v13, else the bytes of the name;
 partitions with views of their records."""
 
-Answered: TypeAlias = list[tuple[bytes, list[bytes]]]
+TopicResults: TypeAlias = list[tuple[bytes, list[bytes]]]
 """Bytes that name each topic, and the encoded response of each partition."""
 
 
@@ -128,7 +128,7 @@ class Begun(NamedTuple):
     """Errors of partitions with another producer's batches, which cannot be in its transaction."""
 
 
-class Unanswered(NamedTuple):
+class UncommittedResult(NamedTuple):
     """An append whose response waits until it is committed."""
 
     results: list[bytes]
@@ -140,7 +140,7 @@ class Unanswered(NamedTuple):
 
 def handle_frame(
     header: RequestHeader, frame: memoryview, at: int, session: Session, parts: Parts
-) -> Answer:
+) -> Response:
     wanted = _read(frame, at, header.api_version, parts)
     acks, _, transactional_id, topics = wanted
     if acks not in (-1, 0, 1):
@@ -157,7 +157,7 @@ def _in_transaction(
     at: int,
     session: Session,
     parts: Parts,
-) -> Answer:
+) -> Response:
     begun = _begun(wanted, header.api_version, parts)
     producer_id = _producer_id(wanted) if begun is None else begun.producer.producer_id
     # Requests that waited for an earlier verification may still be waiting for their turn.
@@ -253,19 +253,19 @@ def _append(
     session: Session,
     parts: Parts,
     pending: Pending | None = None,
-) -> Answer:
+) -> Response:
     """Append all batches that are not refused, and respond: through `pending` if given."""
     version = header.api_version
     began_s = parts.loop.time() if parts.quotas.active else 0.0
     acks, timeout_ms, transactional_id, topics = wanted
     now_ms = parts.world.clock.now_ms()
-    answered: Answered = []
-    waiting: list[Unanswered] = []
+    topic_results: TopicResults = []
+    waiting: list[UncommittedResult] = []
     appends: list[Uncommitted] = []
     failed = ""
     for name, raw, partitions in topics:
         results: list[bytes] = []
-        answered.append((raw, results))
+        topic_results.append((raw, results))
         is_closed = name in INTERNAL_TOPICS and header.client_id != ADMIN_CLIENT_ID
         for index, records in partitions:
             try:
@@ -305,7 +305,7 @@ def _append(
             if partition.log.high_watermark <= last:
                 flushes = partition.log.config.flush_before_ack
                 if acks == ALL_IN_SYNC or flushes:
-                    waiting.append(Unanswered(results, len(results) - 1, index))
+                    waiting.append(UncommittedResult(results, len(results) - 1, index))
                     appends.append(Uncommitted(partition, partition.led_since, last + 1, acks))
                 if flushes:
                     parts.replicas.flush_soon(partition)
@@ -313,7 +313,7 @@ def _append(
             parts.purgatory.check(partition.topic_partition)
     wait_ms = 0
     if parts.quotas.active:
-        wait_ms = throttling.produced(size, acks, began_s, header, session, parts)
+        wait_ms = throttling.charge_produce(size, acks, began_s, header, session, parts)
     if acks == 0:
         if pending is not None:
             pending.complete(None)
@@ -328,16 +328,16 @@ def _append(
             for (results, place, number), code in zip(waiting, codes, strict=True):
                 if code is not ErrorCode.none:
                     results[place] = _failed(version, number, code)
-            pending.complete(_write(header, answered, wait_ms))
+            pending.complete(_write(header, topic_results, wait_ms))
 
         wait = when_committed(appends, parts.purgatory, deadline_s, on_committed)
         if wait is not None:
             pending.on_abandoned = wait.end
         return pending
-    answer = _write(header, answered, wait_ms)
+    response = _write(header, topic_results, wait_ms)
     if pending is not None:
-        pending.complete(answer)
-    return answer
+        pending.complete(response)
+    return response
 
 
 def _count_failure(meters: TopicMeters, error: KafkaError | StorageError, size: int) -> None:
@@ -475,19 +475,19 @@ def _skip_tags(frame: memoryview, at: int) -> int:
     return at
 
 
-def _write(header: RequestHeader, answered: Answered, wait_ms: int = 0) -> bytes:
+def _write(header: RequestHeader, topic_results: TopicResults, wait_ms: int = 0) -> bytes:
     version = header.api_version
     if version >= FIRST_FLEXIBLE:
         uvarint = varint.encode_unsigned
-        parts = [b"\0", uvarint(len(answered) + 1)]  # the header's tagged fields come first
-        for raw, results in answered:
+        parts = [b"\0", uvarint(len(topic_results) + 1)]  # the header's tagged fields come first
+        for raw, results in topic_results:
             if version < FIRST_WITH_TOPIC_IDS:
                 parts.append(uvarint(len(raw) + 1))
             parts += (raw, uvarint(len(results) + 1), *results, b"\0")
         parts += (_I32.pack(wait_ms), b"\0")  # tagged fields
     else:
-        parts = [_I32.pack(len(answered))]
-        for raw, results in answered:
+        parts = [_I32.pack(len(topic_results))]
+        for raw, results in topic_results:
             parts += (_I16.pack(len(raw)), raw, _I32.pack(len(results)), *results)
         parts.append(_I32.pack(wait_ms))
     body = b"".join(parts)

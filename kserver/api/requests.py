@@ -43,7 +43,7 @@ class Requests:
         address: str,
         listener: str,
         request_bytes: int,
-        answer: ResponseData | None,
+        response: ResponseData | None,
         took_s: float,
         handled_s: float,
     ) -> None:
@@ -59,7 +59,7 @@ class Requests:
             "took_ms": round(took_ms, 3),
             "handled_ms": round(handled_ms, 3),
             "request_bytes": request_bytes,
-            "answer_bytes": _size(answer),
+            "answer_bytes": _size(response),
         }
         log.info(
             "%s v%d from %s on %s, client id %r: %.1f ms (%.1f handled, %.1f waited),"
@@ -73,14 +73,14 @@ class Requests:
             handled_ms,
             took_ms - handled_ms,
             request_bytes,
-            _size(answer),
+            _size(response),
             extra={"facts": facts},
         )
 
 
-def _size(answer: ResponseData | None) -> int:
-    if answer is None:
+def _size(response: ResponseData | None) -> int:
+    if response is None:
         return 0
-    if isinstance(answer, bytes):
-        return len(answer)
-    return sum(len(part) if isinstance(part, bytes) else part.size for part in answer)
+    if isinstance(response, bytes):
+        return len(response)
+    return sum(len(part) if isinstance(part, bytes) else part.size for part in response)

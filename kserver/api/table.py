@@ -91,7 +91,7 @@ from kserver.api.requests import Requests
 from kserver.config.broker import BrokerConfig
 from kserver.errors import ProtocolError
 from kserver.model import Endpoint
-from kserver.network.conversation import Answer, Dispatch, Pending, ResponseData
+from kserver.network.conversation import Dispatch, Pending, Response, ResponseData
 from kserver.network.listener import AnyConnection
 from kserver.wire.codec import (
     RequestHeader,
@@ -169,7 +169,7 @@ BETWEEN_BROKERS: tuple[ModuleType, ...] = (
 )
 """APIs served on `inter.broker.listener.name` of a broker that others may join."""
 
-HotHandler = Callable[[RequestHeader, memoryview, int, Session, Parts], Answer]
+HotHandler = Callable[[RequestHeader, memoryview, int, Session, Parts], Response]
 PlainHandler = Callable[[Any, Context], Coroutine[Any, Any, Any]]
 
 
@@ -228,7 +228,7 @@ def open_session(
     clock = requests.clock
     meters = requests.meters
 
-    def dispatch(frame: memoryview) -> Answer:
+    def dispatch(frame: memoryview) -> Response:
         # The request came with the connection's last bytes, whose time is known.  The handler of a
         # throttled connection changes it.
         began_s = connection.last_active_s
@@ -244,23 +244,23 @@ def open_session(
         _, hot, plain, message = entry
         if hot is not None:
             try:
-                answer = hot(header, frame, at, session, parts)
+                response = hot(header, frame, at, session, parts)
             except ProtocolError:
                 raise
             except Exception as bug:
                 on_bug(_named(header, session), bug)
                 raise ProtocolError("internal error") from bug
-            if answer.__class__ is Pending:
-                assert isinstance(answer, Pending)
-                if not answer.ready:
-                    watch(answer, header, len(frame), began_s)
-                    return answer
+            if response.__class__ is Pending:
+                assert isinstance(response, Pending)
+                if not response.ready:
+                    watch(response, header, len(frame), began_s)
+                    return response
             took_s = clock() - began_s
             meters[key].add(version, took_s)
             if took_s >= requests.slow_s:
-                response = answer.answer if isinstance(answer, Pending) else answer
-                log_slow(header, len(frame), response, took_s, took_s)
-            return answer
+                data = response.data if isinstance(response, Pending) else response
+                log_slow(header, len(frame), data, took_s, took_s)
+            return response
         assert plain is not None
         request = (
             read_request(header, frame, at)
@@ -276,23 +276,23 @@ def open_session(
     def watch(pending: Pending, header: RequestHeader, size: int, began_s: float) -> None:
         handled_s = clock() - began_s
 
-        def completed(answer: ResponseData | None) -> None:
+        def completed(response: ResponseData | None) -> None:
             took_s = clock() - began_s
             meters[header.api_key].add(header.api_version, took_s)
             if took_s >= requests.slow_s:
-                log_slow(header, size, answer, took_s, handled_s)
+                log_slow(header, size, response, took_s, handled_s)
 
         pending.on_complete = completed
 
     def log_slow(
         header: RequestHeader,
         size: int,
-        answer: ResponseData | None,
+        response: ResponseData | None,
         took_s: float,
         handled_s: float,
     ) -> None:
         listener = endpoint.listener
-        requests.log_slow(header, session.address, listener, size, answer, took_s, handled_s)
+        requests.log_slow(header, session.address, listener, size, response, took_s, handled_s)
 
     async def run(
         handle: PlainHandler,
@@ -304,11 +304,11 @@ def open_session(
         try:
             work = handle(request, context)
             if parts.quotas.request is None:
-                answer = await work
+                response = await work
             else:
-                answer = await throttling.timed(work, header, session, parts)
-            write = write_control if isinstance(answer, ControlMessage) else write_response
-            frame = write(header.api_key, header.api_version, header.correlation_id, answer)
+                response = await throttling.timed(work, header, session, parts)
+            write = write_control if isinstance(response, ControlMessage) else write_response
+            frame = write(header.api_key, header.api_version, header.correlation_id, response)
         except (ConnectionLost, SessionExpired) as error:
             # The sender retries on its next connection.
             log.warning("%s not handled, ZooKeeper failed: %r", _named(header, session), error)

@@ -18,7 +18,7 @@ from kserver.errors import ErrorCode, KafkaError
 from kserver.wire.codec import RequestHeader
 
 
-def produced(
+def charge_produce(
     size: int, acks: int, began_s: float, header: RequestHeader, session: Session, parts: Parts
 ) -> int:
     """Charge a handled Produce request of `size` bytes; return the throttle time in ms.
@@ -38,7 +38,7 @@ def produced(
     return wait_ms
 
 
-def answered(began_s: float, header: RequestHeader, session: Session, parts: Parts) -> int:
+def charge_request(began_s: float, header: RequestHeader, session: Session, parts: Parts) -> int:
     """Charge a handled request that counts by its time alone; return the throttle time in ms."""
     now_s = parts.loop.time()
     wait_ms = _spent(now_s - began_s, now_s, header.client_id or "", session, parts)
@@ -47,7 +47,7 @@ def answered(began_s: float, header: RequestHeader, session: Session, parts: Par
     return wait_ms
 
 
-def fetched(size: int, spent_s: float, client_id: str, session: Session, parts: Parts) -> int:
+def charge_fetch(size: int, spent_s: float, client_id: str, session: Session, parts: Parts) -> int:
     """Charge `size` bytes of records to be sent; return the throttle time in ms.  Unless it is 0,
     the records must not be sent."""
     quotas = parts.quotas
@@ -60,7 +60,7 @@ def fetched(size: int, spent_s: float, client_id: str, session: Session, parts: 
     return wait_ms
 
 
-def most_to_fetch(limit: int, client_id: str, session: Session, parts: Parts) -> int:
+def max_fetch_bytes(limit: int, client_id: str, session: Session, parts: Parts) -> int:
     """Return `limit`, or the amount that may be fetched at once if that is less."""
     if parts.quotas.fetch is None:
         return limit
@@ -73,19 +73,19 @@ async def timed(
 ) -> Any:
     """Return the response of `work`, with the throttle time for the time that it took."""
     timer = _Timer(work, parts)
-    answer = await timer
+    response = await timer
     now_s = parts.loop.time()
     wait_ms = _spent(timer.spent_s, now_s, header.client_id or "", session, parts)
-    return throttled(answer, wait_ms, session) if wait_ms else answer
+    return throttled(response, wait_ms, session) if wait_ms else response
 
 
-def throttled(answer: Any, wait_ms: int, session: Session) -> Any:
+def throttled(response: Any, wait_ms: int, session: Session) -> Any:
     """Throttle the session, and return the response with `wait_ms` unless it has a longer one."""
     session.throttle(wait_ms)
     wait = datetime.timedelta(milliseconds=wait_ms)
-    if getattr(answer, "throttle_time", wait) >= wait:
-        return answer
-    return dataclasses.replace(answer, throttle_time=wait)
+    if getattr(response, "throttle_time", wait) >= wait:
+        return response
+    return dataclasses.replace(response, throttle_time=wait)
 
 
 def _spent(spent_s: float, now_s: float, client_id: str, session: Session, parts: Parts) -> int:
@@ -124,9 +124,11 @@ class Mutations:
                 ErrorCode.throttling_quota_exceeded, "The throttling quota has been exceeded."
             )
 
-    def throttled(self, answer: Any) -> Any:
+    def throttled(self, response: Any) -> Any:
         """Return the response with the throttle time."""
-        return throttled(answer, self._wait_ms, self._context.session) if self._wait_ms else answer
+        return (
+            throttled(response, self._wait_ms, self._context.session) if self._wait_ms else response
+        )
 
 
 class _Timer:

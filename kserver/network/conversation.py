@@ -60,23 +60,23 @@ class Pending:
     `exclusive` mutes the connection until it is: the next request is not dispatched before.
     """
 
-    __slots__ = ("_wake", "answer", "exclusive", "on_abandoned", "on_complete", "ready")
+    __slots__ = ("_wake", "data", "exclusive", "on_abandoned", "on_complete", "ready")
 
     def __init__(self, *, exclusive: bool) -> None:
         self.exclusive = exclusive
         self.ready = False
-        self.answer: ResponseData | None = None
+        self.data: ResponseData | None = None
         self.on_complete: Callable[[ResponseData | None], None] | None = None
         """Called with the response when it completes."""
         self.on_abandoned: Callable[[], None] | None = None
         """Called if the connection closes first; the response is no longer needed."""
         self._wake: Callable[[], None] | None = None
 
-    def complete(self, answer: ResponseData | None) -> None:
+    def complete(self, data: ResponseData | None) -> None:
         assert not self.ready
-        self.answer, self.ready = answer, True
+        self.data, self.ready = data, True
         if self.on_complete is not None:
-            self.on_complete(answer)
+            self.on_complete(data)
         if self._wake is not None:
             self._wake()
 
@@ -89,8 +89,8 @@ class Pending:
             self.on_abandoned()
 
 
-Answer: TypeAlias = ResponseData | Pending | None
-Dispatch: TypeAlias = Callable[[memoryview], Answer]
+Response: TypeAlias = ResponseData | Pending | None
+Dispatch: TypeAlias = Callable[[memoryview], Response]
 
 
 def _memory(size: int) -> mmap:
@@ -289,9 +289,9 @@ class Conversation:
         self.closed = True
         abandoned = list(self._pending)
         self._pending.clear()
-        for answer in abandoned:
-            if isinstance(answer, Pending):
-                answer.abandon()
+        for response in abandoned:
+            if isinstance(response, Pending):
+                response.abandon()
         self.out.clear()
         self.out_bytes = 0
         self._large_view = memoryview(b"")
@@ -331,7 +331,7 @@ class Conversation:
                 return
             self._start = stop
             self.taken += 1
-            self._answer(self._dispatch(view[start + 4 : stop]))
+            self._add_response(self._dispatch(view[start + 4 : stop]))
         if self._end == BUFFER_BYTES:
             self._move_to_front()
 
@@ -357,34 +357,34 @@ class Conversation:
         self._large, self._large_view = None, memoryview(b"")
         self._buffers.end(self)
         self.taken += 1
-        self._answer(self._dispatch(frame))
+        self._add_response(self._dispatch(frame))
         self._buffers.give_back(buffer)
         if not self.muted:
             self._release()
 
-    def _answer(self, answer: Answer) -> None:
-        if answer.__class__ is Pending:
-            assert isinstance(answer, Pending)
-            if not answer.ready:
-                self.muted = answer.exclusive
-                self._pending.append(answer)
-                answer.when_ready(self._completed)
+    def _add_response(self, response: Response) -> None:
+        if response.__class__ is Pending:
+            assert isinstance(response, Pending)
+            if not response.ready:
+                self.muted = response.exclusive
+                self._pending.append(response)
+                response.when_ready(self._completed)
                 return
-            answer = answer.answer
-        assert not isinstance(answer, Pending)
-        if answer is None:
+            response = response.data
+        assert not isinstance(response, Pending)
+        if response is None:
             return
         if self._pending:
-            self._pending.append(answer)
+            self._pending.append(response)
         else:
-            self._put(answer)
+            self._put(response)
 
-    def _put(self, answer: ResponseData) -> None:
-        if isinstance(answer, bytes):
-            self.out.append(answer)
-            self.out_bytes += len(answer)
+    def _put(self, response: ResponseData) -> None:
+        if isinstance(response, bytes):
+            self.out.append(response)
+            self.out_bytes += len(response)
             return
-        for part in answer:
+        for part in response:
             self.out.append(part)
             self.out_bytes += len(part) if isinstance(part, bytes) else part.size
 
@@ -402,8 +402,8 @@ class Conversation:
                 if head.exclusive:
                     self.muted = False
                     self._release()
-                if head.answer is not None:
-                    self._put(head.answer)
+                if head.data is not None:
+                    self._put(head.data)
             else:
                 self._put(head)
             pending.popleft()

@@ -2,7 +2,7 @@
 
     request    one per connection, of HEAD_BYTES at most, read within HEAD_LIMIT_S; bytes after it
                are ignored
-    response   piece by piece, as fast as the client reads, within ANSWER_LIMIT_S; other
+    response   piece by piece, as fast as the client reads, within RESPONSE_LIMIT_S; other
                connections are served between two pieces
     beyond     at most CONNECTIONS at a time; others are closed at once
 
@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 HEAD_BYTES = 8 * 1024
 HEAD_LIMIT_S = 5.0
-ANSWER_LIMIT_S = 30.0
+RESPONSE_LIMIT_S = 30.0
 CONNECTIONS = 64
 _END = b"\r\n\r\n"
 
@@ -73,7 +73,7 @@ class HttpConnection(asyncio.Protocol):
         self._loop = loop
         self._server = server
         self._head = b""
-        self._answered = False
+        self._has_responded = False
         self._chunked = False
         self._pieces: Iterator[str] = iter(())
         self._paused = False
@@ -98,20 +98,20 @@ class HttpConnection(asyncio.Protocol):
         self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        if self._answered:
+        if self._has_responded:
             return
         # Search from near the end, or a client that sends byte by byte costs quadratic time.
         start = max(len(self._head) - len(_END) + 1, 0)
         self._head += data
         end = self._head.find(_END, start, HEAD_BYTES)
         if end >= 0:
-            self._answer(self._head[:end])
+            self._respond(self._head[:end])
         elif len(self._head) >= HEAD_BYTES:
             self._send(_status_page(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE), b"")
 
     def eof_received(self) -> bool:
         """Let a client close its half after its request; the response is sent to its end."""
-        return self._answered
+        return self._has_responded
 
     def pause_writing(self) -> None:
         self._paused = True
@@ -120,7 +120,7 @@ class HttpConnection(asyncio.Protocol):
         self._paused = False
         self._go_on()
 
-    def _answer(self, head: bytes) -> None:
+    def _respond(self, head: bytes) -> None:
         words = head.split(b"\r\n", 1)[0].split(b" ")
         if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
             self._send(_status_page(HTTPStatus.BAD_REQUEST), b"")
@@ -135,9 +135,9 @@ class HttpConnection(asyncio.Protocol):
         self._send(page, method)
 
     def _send(self, page: Page, method: bytes) -> None:
-        self._answered = True
+        self._has_responded = True
         self._head = b""
-        self._cut_after(ANSWER_LIMIT_S)
+        self._cut_after(RESPONSE_LIMIT_S)
         fields = [
             f"HTTP/1.1 {page.status.value} {page.status.phrase}",
             f"Content-Type: {page.content_type}",
@@ -158,7 +158,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _go_on(self) -> None:
         """Send the next piece; a later turn of the event loop sends the one after it."""
-        if self._paused or not self._answered or self._transport.is_closing():
+        if self._paused or not self._has_responded or self._transport.is_closing():
             return
         piece = next(self._pieces, None)
         if piece is None:

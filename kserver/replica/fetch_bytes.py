@@ -60,7 +60,7 @@ class Fetched(NamedTuple):
     diverging: Diverging | None
 
 
-class Answer(NamedTuple):
+class FetchResponse(NamedTuple):
     throttle_ms: int
     error_code: int
     session_id: int
@@ -116,15 +116,15 @@ def _topics(partitions: Iterable[tuple[PartitionKey, bytes]]) -> list[bytes]:
     return pieces
 
 
-def read_answer(frame: memoryview) -> Answer:
+def read_response(frame: memoryview) -> FetchResponse:
     """Decode the response; all supported versions have the same shape.  Raises ProtocolError."""
     try:
-        return _read_answer(frame)
+        return _read_response(frame)
     except (struct.error, IndexError) as error:
         raise ProtocolError(f"a broken Fetch response: {error}") from error
 
 
-def _read_answer(frame: memoryview) -> Answer:
+def _read_response(frame: memoryview) -> FetchResponse:
     _, tags, throttle_ms, code, session_id = _HEAD.unpack_from(frame)
     if tags:
         raise ProtocolError("a Fetch response with tagged fields in its header")
@@ -139,7 +139,7 @@ def _read_answer(frame: memoryview) -> Answer:
             partitions.append(fetched)
         at = _skip_tags(frame, at)
     _skip_tags(frame, at)
-    return Answer(throttle_ms, code, session_id, partitions)
+    return FetchResponse(throttle_ms, code, session_id, partitions)
 
 
 def _read_partition(frame: memoryview, at: int, topic_id: bytes) -> tuple[Fetched, int]:

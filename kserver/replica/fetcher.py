@@ -255,7 +255,7 @@ class ReplicaFetcher:
                 version, context.broker_id, context.broker_epoch(), limits, session.request()
             )
             frame = await peer.send(ApiKey.FETCH, version, (body,))
-            answer = fetch_bytes.read_answer(frame)
+            answer = fetch_bytes.read_response(frame)
             self._lost_s = None
             self.requests += 1
             self._rate.mark(self._loop.time())

@@ -70,7 +70,7 @@ def parsed(version, out):
 
 
 def written(version, given, session_id=0, error=ErrorCode.none):
-    return parsed(version, fetch_bytes.write_answer(version, 5, session_id, given, error))
+    return parsed(version, fetch_bytes.write_response(version, 5, session_id, given, error))
 
 
 @given(st.sampled_from(fetch.VERSIONS), st.lists(reads(), max_size=6))
@@ -114,7 +114,7 @@ def test_a_session_is_told_only_what_changed():
     def told(incremental, given_reads):
         header = RequestHeader(1, 11, 5, None)
         answer = parsed(
-            11, fetch._answer(header, Fetching(wanted, session, incremental), given_reads)
+            11, fetch._response(header, Fetching(wanted, session, incremental), given_reads)
         )
         assert answer.session_id == 7
         return [p.partition_index for topic in answer.responses for p in topic.partitions]

@@ -8,10 +8,10 @@ from http import HTTPStatus
 import pytest
 
 from kserver.network.http import (
-    ANSWER_LIMIT_S,
     CONNECTIONS,
     HEAD_BYTES,
     HEAD_LIMIT_S,
+    RESPONSE_LIMIT_S,
     HttpServer,
     Page,
 )
@@ -147,9 +147,9 @@ async def test_who_does_not_read_is_cut_in_time_and_takes_no_more_than_a_buffer(
     (connection,) = server.connections
     held = connection._transport.get_write_buffer_size()
     assert 0 < held < 100_000
-    await asyncio.sleep(ANSWER_LIMIT_S / 2)
+    await asyncio.sleep(RESPONSE_LIMIT_S / 2)
     assert connection._transport.get_write_buffer_size() == held
-    await asyncio.sleep(ANSWER_LIMIT_S)
+    await asyncio.sleep(RESPONSE_LIMIT_S)
     assert not server.connections
 
 

@@ -101,9 +101,9 @@ def reads(draw: st.DrawFn) -> Read:
 
 @given(st.sampled_from(VERSIONS), int32, st.lists(reads(), max_size=6))
 def test_what_a_leader_writes_is_read(version: int, session_id: int, given: list[Read]) -> None:
-    parts = leader.write_answer(version, 5, session_id, given)
+    parts = leader.write_response(version, 5, session_id, given)
     whole = b"".join(p if isinstance(p, bytes) else p.read() for p in parts)
-    answer = fetch_bytes.read_answer(memoryview(whole)[4:])
+    answer = fetch_bytes.read_response(memoryview(whole)[4:])
     assert (answer.throttle_ms, answer.error_code, answer.session_id) == (0, 0, session_id)
     assert answer.partitions == [
         Fetched(
@@ -118,7 +118,7 @@ def test_what_a_leader_writes_is_read(version: int, session_id: int, given: list
     ]
     for size in range(4, len(whole)):
         with pytest.raises(ProtocolError):
-            fetch_bytes.read_answer(memoryview(whole)[4:size])
+            fetch_bytes.read_response(memoryview(whole)[4:size])
 
 
 def kio_request(frame: bytes) -> Any:
