@@ -110,8 +110,8 @@ class NodeToControllerChannel:
         if answer.error_code is not ErrorCode.none:
             raise KafkaError(answer.error_code)
         return [
-            TopicPartition(one.topic_name, one.partition_index)
-            for one in answer.remaining_partitions
+            TopicPartition(partition.topic_name, partition.partition_index)
+            for partition in answer.remaining_partitions
         ]
 
     def apply(self, image: ClusterMetadata) -> None:

@@ -101,7 +101,7 @@ class Observation:
                 yield f"{directory.path}: offline, {directory.failure}"
                 continue
             logs = self._logs.logs_in(directory)
-            size = sum(one.size_bytes for one in logs)
+            size = sum(log.size_bytes for log in logs)
             yield f"{directory.path}: {len(logs)} logs, {_readable(size)}"
 
     def pages(self, naming: str) -> dict[str, Callable[[], Page]]:
@@ -114,7 +114,9 @@ class Observation:
 
     def _readiness(self) -> Page:
         reason = REASONS.get(self.state)
-        if self._logs is not None and all(one.failure for one in self._logs.directories):
+        if self._logs is not None and all(
+            directory.failure for directory in self._logs.directories
+        ):
             reason = "all log directories are offline"
         if reason is None:
             return Page.plain(HTTPStatus.OK, "ready")
@@ -124,8 +126,8 @@ class Observation:
         """Start a new window of the windowed metrics every `window_ms`, until cancelled."""
         while True:
             await asyncio.sleep(window_ms / 1000)
-            for one in self.windowed:
-                one.rotate(windows)
+            for meter in self.windowed:
+                meter.rotate(windows)
 
     def observe(
         self, parts: Parts, requests: Requests, groups: GroupMeters, listeners: Listeners
@@ -154,11 +156,11 @@ class Observation:
         hosted = parts.replicas.partitions
 
         def led() -> list[Partition]:
-            return [one for one in hosted.values() if one.is_leader]
+            return [partition for partition in hosted.values() if partition.is_leader]
 
         def offline() -> int:
             placed = sum(parts.broker_id in info.replicas for _, info in partitions_of(parts))
-            return placed - sum(one.log.failure is None for one in hosted.values())
+            return placed - sum(partition.log.failure is None for partition in hosted.values())
 
         gauge = self.metrics.gauge
         gauge(catalog.LEADERS, lambda: len(led()))
@@ -169,18 +171,20 @@ class Observation:
         gauge(catalog.AT_MIN_ISR, lambda: sum(map(_is_at_min_isr, led())))
 
         def each(metric: Metric, value: Callable[[Partition], int]) -> None:
-            self.metrics.add(metric, lambda: [(_labels(one), value(one)) for one in led()])
+            self.metrics.add(
+                metric, lambda: [(_labels(partition), value(partition)) for partition in led()]
+            )
 
-        each(catalog.REPLICAS_COUNT, lambda one: one.replica_count)
-        each(catalog.IN_SYNC_COUNT, lambda one: one.isr_size)
+        each(catalog.REPLICAS_COUNT, lambda partition: partition.replica_count)
+        each(catalog.IN_SYNC_COUNT, lambda partition: partition.isr_size)
         each(catalog.PARTITION_UNDER_REPLICATED, _is_under_replicated)
         each(catalog.PARTITION_UNDER_MIN_ISR, _is_under_min_isr)
         each(catalog.PARTITION_AT_MIN_ISR, _is_at_min_isr)
-        each(catalog.CURRENT_OFFSET, lambda one: one.log.high_watermark)
-        each(catalog.OLDEST_OFFSET, lambda one: one.log.log_start_offset)
+        each(catalog.CURRENT_OFFSET, lambda partition: partition.log.high_watermark)
+        each(catalog.OLDEST_OFFSET, lambda partition: partition.log.log_start_offset)
 
         meters = parts.replicas.meters
-        gauge(catalog.REASSIGNING, lambda: sum(one.is_reassigning for one in led()))
+        gauge(catalog.REASSIGNING, lambda: sum(partition.is_reassigning for partition in led()))
         gauge(catalog.ISR_SHRINKS, lambda: meters.isr_shrinks)
         gauge(catalog.ISR_EXPANDS, lambda: meters.isr_expands)
         gauge(catalog.FAILED_ISR_UPDATES, lambda: meters.failed_isr_updates)
@@ -209,9 +213,9 @@ class Observation:
         self.metrics.add(
             catalog.FETCHER_LAG,
             lambda: [
-                ((f.name, *_labels(one)), lag)
+                ((f.name, *_labels(partition)), lag)
                 for f in fetchers.running
-                for one, lag in f.lags.items()
+                for partition, lag in f.lags.items()
             ],
         )
 
@@ -294,20 +298,24 @@ class Observation:
         def each(metric: Metric, value: Callable[[Partition], int]) -> None:
             hosted = parts.replicas.partitions
             self.metrics.add(
-                metric, lambda: [(_labels(one), value(one)) for one in hosted.values()]
+                metric,
+                lambda: [(_labels(partition), value(partition)) for partition in hosted.values()],
             )
 
-        each(catalog.LOG_SIZE, lambda one: one.log.size_bytes)
-        each(catalog.LOG_SEGMENTS, lambda one: len(one.log.segments))
-        each(catalog.LOG_START, lambda one: one.log.log_start_offset)
-        each(catalog.LOG_END, lambda one: one.log.log_end_offset)
+        each(catalog.LOG_SIZE, lambda partition: partition.log.size_bytes)
+        each(catalog.LOG_SEGMENTS, lambda partition: len(partition.log.segments))
+        each(catalog.LOG_START, lambda partition: partition.log.log_start_offset)
+        each(catalog.LOG_END, lambda partition: partition.log.log_end_offset)
         self.metrics.gauge(
             catalog.OFFLINE_DIRECTORIES,
-            lambda: sum(one.failure is not None for one in logs.directories),
+            lambda: sum(directory.failure is not None for directory in logs.directories),
         )
         self.metrics.add(
             catalog.DIRECTORY_OFFLINE,
-            lambda: [((one.path,), int(one.failure is not None)) for one in logs.directories],
+            lambda: [
+                ((directory.path,), int(directory.failure is not None))
+                for directory in logs.directories
+            ],
         )
         self.windowed.append(logs.flush_times_ms)
         self.metrics.add(catalog.FLUSH_TIMES, lambda: [((), logs.flush_times_ms)])
@@ -322,8 +330,11 @@ class Observation:
         self.metrics.add(
             catalog.UNCLEANABLE,
             lambda: [
-                ((one.path,), sum(log in cleaner.uncleanable for log in logs.logs_in(one)))
-                for one in logs.directories
+                (
+                    (directory.path,),
+                    sum(log in cleaner.uncleanable for log in logs.logs_in(directory)),
+                )
+                for directory in logs.directories
             ],
         )
 
@@ -362,8 +373,8 @@ class Observation:
                 return []  # coordinators are loading
 
         def states(type: str) -> Counter[str]:
-            groups = (one for shard in shards() for one in shard.groups.values())
-            return Counter(one.state_name for one in groups if one.type == type)
+            groups = (group for shard in shards() for group in shard.groups.values())
+            return Counter(group.state_name for group in groups if group.type == type)
 
         gauge = self.metrics.gauge
         gauge(catalog.OFFSETS, lambda: sum(len(shard.offsets) for shard in shards()))

@@ -163,8 +163,8 @@ class Outbox(Generic[T]):
         self._serving: set[BrokerId] = set()
         self._has_waiting = asyncio.Event()
 
-    def put(self, broker: BrokerId, one: T) -> None:
-        self._waiting.setdefault(broker, []).append(one)
+    def put(self, broker: BrokerId, item: T) -> None:
+        self._waiting.setdefault(broker, []).append(item)
         self._has_waiting.set()
 
     async def run(self) -> None:

@@ -243,5 +243,5 @@ def _reasons(failed: BaseException, config: BrokerConfig) -> list[str] | None:
     if not isinstance(failed, BaseExceptionGroup):
         expected = isinstance(failed, ConfigError | StorageError | ZooKeeperError | OSError)
         return [str(failed)] if expected else None
-    each = [_reasons(one, config) for one in failed.exceptions]
+    each = [_reasons(error, config) for error in failed.exceptions]
     return None if None in each else [line for lines in each for line in lines or ()]

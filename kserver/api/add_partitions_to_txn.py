@@ -43,21 +43,21 @@ async def handle(request: Any, context: Context) -> Any:
     if version >= FIRST_FROM_BROKERS:
         transactions = [
             reply.results_by_transaction(
-                transactional_id=one.transactional_id,
+                transactional_id=transaction.transactional_id,
                 topic_results=_topics(
-                    one.topics,
+                    transaction.topics,
                     await _add(
-                        one.transactional_id,
-                        ProducerIdAndEpoch(one.producer_id, one.producer_epoch),
-                        one.topics,
+                        transaction.transactional_id,
+                        ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch),
+                        transaction.topics,
                         version,
                         context.parts,
-                        verify_only=one.verify_only,
+                        verify_only=transaction.verify_only,
                     ),
                     reply.results_by_transaction.topic_results,
                 ),
             )
-            for one in request.transactions
+            for transaction in request.transactions
         ]
         return reply(results_by_transaction=transactions)
     topics = request.v3_and_below_topics

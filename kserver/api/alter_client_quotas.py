@@ -28,7 +28,7 @@ async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
     wanted = [
         Alteration(
-            named=[(one.entity_type, one.entity_name) for one in entry.entity],
+            named=[(component.entity_type, component.entity_name) for component in entry.entity],
             changes=[(op.key, None if op.remove else op.value) for op in entry.ops],
         )
         for entry in request.entries

@@ -63,7 +63,7 @@ async def handle(request: Any, context: Context) -> Any:
             except KafkaError as error:
                 outcomes[key] = error.code
     await parts.logs.write_log_starts()
-    deletions = [one for one in outcomes.values() if isinstance(one, Deletion)]
+    deletions = [deletion for deletion in outcomes.values() if isinstance(deletion, Deletion)]
     await _until_over(deletions, parts, request.timeout.total_seconds())
     live = parts.metadata.current.brokers
 
@@ -109,14 +109,14 @@ async def _until_over(deletions: Sequence[Deletion], parts: Parts, timeout_s: fl
 
     def ready() -> bool:
         live = parts.metadata.current.brokers
-        if not all(one.is_over(live) for one in deletions):
+        if not all(deletion.is_over(live) for deletion in deletions):
             return False
         end()
         return True
 
     if ready():
         return
-    keys = [one.partition.topic_partition for one in deletions]
+    keys = [deletion.partition.topic_partition for deletion in deletions]
     wait = parts.purgatory.wait(keys, ready, parts.loop.time() + max(timeout_s, 0), end)
     try:
         await over

@@ -42,16 +42,16 @@ async def handle(request: Any, context: Context) -> Any:
     names: list[str] = []
     times = Counter(asked)
     reported: set[Asked] = set()
-    for one in asked:
-        if one in reported:
+    for key in asked:
+        if key in reported:
             continue
-        name, topic_id = one
+        name, topic_id = key
         try:
-            names.append(_resolve(name, topic_id, image.topic_names, times[one]))
+            names.append(_resolve(name, topic_id, image.topic_names, times[key]))
         except KafkaError as error:
             outcomes.append((name, topic_id, error))
             if name is not None or topic_id is not None:
-                reported.add(one)
+                reported.add(key)
     mutations = Mutations(context, strict=context.version >= FIRST_STRICT)
     results = await context.parts.controller.delete_topics(names, mutations.charge)
     for name, result in zip(names, results, strict=True):

@@ -67,7 +67,9 @@ async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
     results = []
     # A resource named twice gets one result: else a short request could get a huge response.
-    once = {(one.resource_type, one.resource_name): one for one in request.resources}
+    once = {
+        (resource.resource_type, resource.resource_name): resource for resource in request.resources
+    }
     for resource in once.values():
         named = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
         try:
@@ -96,7 +98,7 @@ async def handle(request: Any, context: Context) -> Any:
 def topic_entries(topic: TopicInfo, broker: BrokerConfig) -> list[DescribedEntry]:
     """Return all configs of a topic; any of them may be changed while it is in use."""
     config = TopicConfig.stored(topic.config, broker)
-    return sorted((_entry(one, read_only=False) for one in describe(config)), key=_name)
+    return sorted((_entry(entry, read_only=False) for entry in describe(config)), key=_name)
 
 
 def _entries(resource_type: int, name: str, context: Context) -> list[DescribedEntry]:
@@ -118,8 +120,8 @@ def _entries(resource_type: int, name: str, context: Context) -> list[DescribedE
                 f" but received {name}",
             )
         return [
-            _entry(one, read_only=one.setting.dynamic is Dynamic.READ_ONLY)
-            for one in describe(parts.config())
+            _entry(entry, read_only=entry.setting.dynamic is Dynamic.READ_ONLY)
+            for entry in describe(parts.config())
         ] + _unknown(parts.config().overrides)
     if resource_type == ResourceType.BROKER_LOGGER:
         if name == "":
@@ -131,7 +133,7 @@ def _entries(resource_type: int, name: str, context: Context) -> list[DescribedE
             raise KafkaError(ErrorCode.invalid_request, "Group name must not be empty")
         overrides = parts.metadata.current.group_configs.get(name, {})
         config = GroupConfig.stored(overrides, parts.config())
-        return [_entry(one, read_only=False) for one in describe(config)]
+        return [_entry(entry, read_only=False) for entry in describe(config)]
     if resource_type in NOT_KEPT:
         raise KafkaError(ErrorCode.invalid_request, NOT_KEPT[ResourceType(resource_type)])
     raise KafkaError(ErrorCode.invalid_request, f"Unsupported resource type: {resource_type}")
@@ -189,17 +191,17 @@ def _logger(name: str, level: str) -> DescribedEntry:
     )
 
 
-def _entry(one: DescribedConfig, *, read_only: bool) -> DescribedEntry:
-    setting = one.setting
+def _entry(config: DescribedConfig, *, read_only: bool) -> DescribedEntry:
+    setting = config.setting
     return DescribedEntry(
-        one.name,
-        one.value,
-        one.source.value,
+        config.name,
+        config.value,
+        config.source.value,
         read_only,
         setting.sensitive,
         setting.type.value,
         setting.doc,
-        one.synonyms,
+        config.synonyms,
     )
 
 

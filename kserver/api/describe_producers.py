@@ -53,7 +53,9 @@ def _partition(topic: str, index: int, parts: Parts, new: Any) -> Any:
     producers = partition.log.producers.producers.items()
     return new(
         partition_index=index,
-        active_producers=[_producer(id, one, new.active_producers) for id, one in producers],
+        active_producers=[
+            _producer(id, producer, new.active_producers) for id, producer in producers
+        ],
     )
 
 

@@ -37,19 +37,19 @@ async def handle(request: Any, context: Context) -> Any:
 
 def _described(transactional_id: str, parts: Parts, new: Any) -> Any:
     try:
-        one = _found(transactional_id, parts)
+        transaction = _found(transactional_id, parts)
     except KafkaError as error:
         return new(error_code=error.code, transactional_id=transactional_id)
     by_topic: dict[str, list[int]] = {}
-    for topic, partition in sorted(one.partitions):
+    for topic, partition in sorted(transaction.partitions):
         by_topic.setdefault(topic, []).append(partition)
     return new(
         transactional_id=transactional_id,
-        transaction_state=str(one.state),
-        transaction_timeout=timedelta(milliseconds=one.timeout_ms),
-        transaction_start_time=datetime.fromtimestamp(one.started_ms / 1000, UTC),
-        producer_id=one.producer_id,
-        producer_epoch=one.epoch,
+        transaction_state=str(transaction.state),
+        transaction_timeout=timedelta(milliseconds=transaction.timeout_ms),
+        transaction_start_time=datetime.fromtimestamp(transaction.started_ms / 1000, UTC),
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.epoch,
         topics=[
             new.topics(topic=topic, partitions=partitions) for topic, partitions in by_topic.items()
         ],

@@ -141,7 +141,7 @@ def handle_frame(
     if is_follower:
         if not is_broker(request.replica_id, session, parts):
             code = ErrorCode.not_leader_or_follower
-            refused = [Read(one, code, aborted=None) for one in wanted]
+            refused = [Read(fetch_info, code, aborted=None) for fetch_info in wanted]
             return fetch_bytes.write_response(version, header.correlation_id, NO_SESSION, refused)
         measured = False  # replication does not count for a client's quota
     if request.session_epoch == FINAL_EPOCH:
@@ -212,7 +212,7 @@ def handle_frame(
     if is_follower and fetching.incremental:
         keys = [fetching.session]
     else:
-        keys = [(one.topic, one.partition) for one in fetching.wanted]
+        keys = [(fetch_info.topic, fetch_info.partition) for fetch_info in fetching.wanted]
     deadline_s = parts.loop.time() + request.max_wait_ms / 1000
     wait = parts.purgatory.wait(keys, parked.retry, deadline_s, parked.expired)
     parked.pending.on_abandoned = wait.end
@@ -221,12 +221,12 @@ def handle_frame(
 
 def _is_enough(reads: Sequence[Read], min_bytes: int) -> bool:
     size = 0
-    for one in reads:
-        size += one.size
+    for result in reads:
+        size += result.size
         if (
-            one.error is not ErrorCode.none
-            or one.diverging is not None
-            or one.preferred != NO_BROKER
+            result.error is not ErrorCode.none
+            or result.diverging is not None
+            or result.preferred != NO_BROKER
         ):
             return True
     return size >= min_bytes
@@ -241,9 +241,9 @@ def _has_news(parts: Parts, fetching: Fetching, limits: FetchLimits, reads: Sequ
     session = fetching.session
     if not limits.is_follower or session is None or not parts.replicas.selects_replicas:
         return False
-    for one in reads:
-        known = session.partitions.get(one.wanted.key)
-        if known is not None and known.high_watermark < one.high_watermark:
+    for result in reads:
+        known = session.partitions.get(result.wanted.key)
+        if known is not None and known.high_watermark < result.high_watermark:
             return True
     return False
 
@@ -254,12 +254,12 @@ def _set_idle(fetching: Fetching, limits: FetchLimits, reads: Sequence[Read]) ->
     session = fetching.session
     if session is None or not limits.is_follower:
         return
-    for one in reads:
-        key = one.wanted.key
+    for result in reads:
+        key = result.wanted.key
         if (
-            one.is_at_end
-            and one.error is ErrorCode.none
-            and session.is_known(key, one.high_watermark, one.log_start_offset)
+            result.is_at_end
+            and result.error is ErrorCode.none
+            and session.is_known(key, result.high_watermark, result.log_start_offset)
         ):
             session.active.pop(key, None)
 
@@ -274,11 +274,11 @@ def _within_quotas(
     spent_s: float,
 ) -> ResponseData:
     if limits.is_follower:
-        for one in reads:
-            if one.size:
-                parts.replicas.sent((one.wanted.topic, one.wanted.partition), one.size)
+        for result in reads:
+            if result.size:
+                parts.replicas.sent((result.wanted.topic, result.wanted.partition), result.size)
     elif parts.quotas.active:
-        size = sum([one.size for one in reads])
+        size = sum([result.size for result in reads])
         wait_ms = throttling.charge_fetch(size, spent_s, header.client_id or "", session, parts)
         if wait_ms:
             return _throttled(header, parts, fetching, wait_ms)
@@ -290,13 +290,13 @@ def _within_quotas(
 def _response(
     header: RequestHeader, fetching: Fetching, reads: Sequence[Read], *, is_follower: bool = False
 ) -> ResponseData:
-    for one in reads:
-        meters = one.meters
+    for result in reads:
+        meters = result.meters
         if meters is not None:
             meters.total_fetch_requests += 1
             if not is_follower:
-                meters.bytes_out += one.size
-            if one.error is ErrorCode.kafka_storage_error:
+                meters.bytes_out += result.size
+            if result.error is ErrorCode.kafka_storage_error:
                 meters.failed_fetch_requests += 1
     if fetching.session is None:
         included, session_id = reads, NO_SESSION
@@ -329,27 +329,27 @@ def _changed(fetching: Fetching, reads: Sequence[Read]) -> list[Read]:
     assert session is not None
     changed = []
     with_bytes = []
-    for one in reads:
-        known = session.partitions.get(one.wanted.key)
+    for result in reads:
+        known = session.partitions.get(result.wanted.key)
         if known is None:
             continue
         news = (
             not fetching.incremental
-            or one.size > 0
-            or one.error is not ErrorCode.none
-            or one.diverging is not None
-            or one.preferred != NO_BROKER
-            or known.high_watermark != one.high_watermark
-            or known.log_start_offset != one.log_start_offset
+            or result.size > 0
+            or result.error is not ErrorCode.none
+            or result.diverging is not None
+            or result.preferred != NO_BROKER
+            or known.high_watermark != result.high_watermark
+            or known.log_start_offset != result.log_start_offset
         )
         if news:
-            changed.append(one)
-            known.high_watermark = one.high_watermark
-            known.log_start_offset = one.log_start_offset
-            if one.error is not ErrorCode.none:
+            changed.append(result)
+            known.high_watermark = result.high_watermark
+            known.log_start_offset = result.log_start_offset
+            if result.error is not ErrorCode.none:
                 # Repeat an error in each response until it is resolved.
                 known.high_watermark = -1
-        if one.size:
-            with_bytes.append(one.wanted.key)
+        if result.size:
+            with_bytes.append(result.wanted.key)
     session.rotate(with_bytes)
     return changed

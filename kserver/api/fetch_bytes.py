@@ -257,15 +257,15 @@ def write_response(
     for topic_reads in topics:
         pieces.append(_topic(topic_reads[0].wanted, version))
         pieces.append(_count(len(topic_reads), flexible))
-        for one in topic_reads:
-            pieces.append(_partition(one, version, flexible))
-            if one.data is not None:
+        for read in topic_reads:
+            pieces.append(_partition(read, version, flexible))
+            if read.data is not None:
                 joined = b"".join(pieces)
-                out += (joined, one.data)
-                size += len(joined) + one.size
+                out += (joined, read.data)
+                size += len(joined) + read.size
                 pieces.clear()
             if flexible:
-                pieces.append(b"\0" if one.diverging is None else _diverging(one.diverging))
+                pieces.append(b"\0" if read.diverging is None else _diverging(read.diverging))
         if flexible:
             pieces.append(b"\0")
     if flexible:
@@ -294,12 +294,12 @@ def _by_topic(reads: Sequence[Read]) -> list[Sequence[Read]]:
         return [reads]
     topics: list[list[Read]] = []
     last: object = topics
-    for one in reads:
-        topic = one.wanted.topic_id or one.wanted.topic
+    for read in reads:
+        topic = read.wanted.topic_id or read.wanted.topic
         if topic != last:
             topics.append([])
             last = topic
-        topics[-1].append(one)
+        topics[-1].append(read)
     return list(topics)
 
 
@@ -312,9 +312,9 @@ def _topic(wanted: FetchPartition, version: int) -> bytes:
     return _I16.pack(len(name)) + name
 
 
-def _partition(one: Read, version: int, flexible: bool) -> bytes:
+def _partition(read: Read, version: int, flexible: bool) -> bytes:
     """Return a partition's response up to its records, ending with their size."""
-    wanted, error, high_watermark, stable, start, _, size, aborted, _, _, _, preferred = one
+    wanted, error, high_watermark, stable, start, _, size, aborted, _, _, _, preferred = read
     index, code = wanted.partition, error.value
     if not aborted:
         # A count of -1 means null.

@@ -44,11 +44,12 @@ async def handle(request: Any, context: Context) -> Any:
     if has_many:
         return reply(
             coordinators=[
-                reply.coordinators(key=key, **one) for key, one in zip(keys, found, strict=True)
+                reply.coordinators(key=key, **coordinator)
+                for key, coordinator in zip(keys, found, strict=True)
             ]
         )
-    (one,) = found
-    return reply(**{"error_message": "NONE"} | one)
+    (coordinator,) = found
+    return reply(**{"error_message": "NONE"} | coordinator)
 
 
 async def _find(key: str, topic: str | None, context: Context) -> dict[str, Any]:

@@ -30,8 +30,8 @@ async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
     has_many = context.version >= FIRST_WITH_MANY_MEMBERS
     leaving = [
-        LeavingMember(one.member_id, getattr(one, "group_instance_id", None))
-        for one in (request.members if has_many else [request])
+        LeavingMember(member.member_id, getattr(member, "group_instance_id", None))
+        for member in (request.members if has_many else [request])
     ]
     try:
         codes = await ask(request.group_id, LeaveGroup(request.group_id, leaving), context)
@@ -42,8 +42,8 @@ async def handle(request: Any, context: Context) -> Any:
     return reply(
         members=[
             reply.members(
-                member_id=one.member_id, group_instance_id=one.instance_id, error_code=code
+                member_id=member.member_id, group_instance_id=member.instance_id, error_code=code
             )
-            for one, code in zip(leaving, codes, strict=True)
+            for member, code in zip(leaving, codes, strict=True)
         ]
     )

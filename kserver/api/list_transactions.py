@@ -35,17 +35,17 @@ async def handle(request: Any, context: Context) -> Any:
     latest_ms = parts.world.clock.now_ms() - longest_ms
     try:
         found = [
-            one
+            transaction
             for shard in parts.transactions.shards()
-            for one in shard.transactions.values()
-            if (not request.state_filters or one.state in states)
-            and (not producer_ids or one.producer_id in producer_ids)
-            and (longest_ms < 0 or one.started_ms < latest_ms)
+            for transaction in shard.transactions.values()
+            if (not request.state_filters or transaction.state in states)
+            and (not producer_ids or transaction.producer_id in producer_ids)
+            and (longest_ms < 0 or transaction.started_ms < latest_ms)
         ]
         pattern = getattr(request, "transactional_id_pattern", None)
         if pattern:
-            names = matching(pattern, [one.id for one in found])
-            found = [one for one in found if one.id in names]
+            names = matching(pattern, [transaction.id for transaction in found])
+            found = [transaction for transaction in found if transaction.id in names]
     except KafkaError as error:
         return reply(error_code=error.code)
     new = reply.transaction_states
@@ -53,10 +53,10 @@ async def handle(request: Any, context: Context) -> Any:
         unknown_state_filters=[name for name in request.state_filters if name not in STATES],
         transaction_states=[
             new(
-                transactional_id=one.id,
-                producer_id=one.producer_id,
-                transaction_state=str(one.state),
+                transactional_id=transaction.id,
+                producer_id=transaction.producer_id,
+                transaction_state=str(transaction.state),
             )
-            for one in found
+            for transaction in found
         ],
     )

@@ -52,7 +52,7 @@ async def handle(request: Any, context: Context) -> Any:
         )
     else:
         # A topic named twice gets one result: else a short request could get a huge response.
-        once = {(one.name, getattr(one, "topic_id", None)): one for one in asked}
+        once = {(topic.name, getattr(topic, "topic_id", None)): topic for topic in asked}
         found = await _find(once.values(), request, context, mutations)
     image = context.parts.metadata.current
     wants_topic_operations = getattr(request, "include_topic_authorized_operations", False)
@@ -68,15 +68,15 @@ async def handle(request: Any, context: Context) -> Any:
         controller_id=image.controller,
         cluster_authorized_operations=CLUSTER_OPERATIONS if wants_cluster_operations else NOT_ASKED,
         topics=[
-            _topic(reply.topics, one, image, wants_topic_operations, context)
-            if isinstance(one, TopicInfo)
+            _topic(reply.topics, result, image, wants_topic_operations, context)
+            if isinstance(result, TopicInfo)
             else reply.topics(
-                error_code=one[1].code,
-                name=_name(one[0], context.version),
-                topic_id=getattr(one[0], "topic_id", None),
+                error_code=result[1].code,
+                name=_name(result[0], context.version),
+                topic_id=getattr(result[0], "topic_id", None),
                 topic_authorized_operations=NOT_ASKED,
             )
-            for one in found
+            for result in found
         ],
     )
     return mutations.throttled(response)
@@ -95,13 +95,13 @@ async def _find(
         request, "allow_auto_topic_creation", True
     )
     found: list[TopicInfo | tuple[Any, KafkaError]] = []
-    for one in asked:
+    for topic in asked:
         try:
-            found.append(await _find_one(one, image, may_create, context, mutations))
+            found.append(await _find_one(topic, image, may_create, context, mutations))
         except KafkaError as error:
-            found.append((one, error))
+            found.append((topic, error))
         except StorageError as error:
-            found.append((one, KafkaError(ErrorCode.kafka_storage_error, str(error))))
+            found.append((topic, KafkaError(ErrorCode.kafka_storage_error, str(error))))
     return found
 
 

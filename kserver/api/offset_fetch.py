@@ -88,7 +88,7 @@ def handle_frame(
             wait_ms = throttling.charge_request(began_s, header, session, parts)
         return _write(header, asked, parts.metadata.current, wait_ms)
 
-    waits = [one.result for one in asked if isinstance(one.result, asyncio.Future)]
+    waits = [query.result for query in asked if isinstance(query.result, asyncio.Future)]
     if all(ticket.done() for ticket in waits):
         return write()
     pending = Pending(exclusive=True)

@@ -52,7 +52,7 @@ async def _sync(request: Any, context: Context) -> Synced:
         getattr(request, "group_instance_id", None),
         protocol_type,
         protocol,
-        {one.member_id: one.assignment for one in request.assignments},
+        {member.member_id: member.assignment for member in request.assignments},
     )
     synced: Synced = await ask(request.group_id, wanted, context)
     return synced

@@ -29,8 +29,8 @@ FIRST_WITH_UPGRADE_TYPE = 1
 async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
     updates = [
-        Update(one.feature, one.max_version_level, _how(one, context.version))
-        for one in request.feature_updates
+        Update(feature.feature, feature.max_version_level, _how(feature, context.version))
+        for feature in request.feature_updates
     ]
     errors = await context.parts.controller.update_features(
         updates, validate_only=getattr(request, "validate_only", False)

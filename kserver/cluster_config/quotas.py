@@ -192,20 +192,22 @@ def matching(
 
 def _checked(components: Iterable[Component]) -> Iterator[tuple[str, Component]]:
     seen: set[str] = set()
-    for one in components:
-        if not one.type:
+    for component in components:
+        if not component.type:
             raise _invalid("Invalid empty entity type.")
-        if one.type in seen:
-            raise _invalid(f"Entity type {one.type} cannot appear more than once in the filter.")
-        if one.type not in (USER, CLIENT_ID, IP):
-            text = f"Unsupported entity type {one.type}"
+        if component.type in seen:
+            raise _invalid(
+                f"Entity type {component.type} cannot appear more than once in the filter."
+            )
+        if component.type not in (USER, CLIENT_ID, IP):
+            text = f"Unsupported entity type {component.type}"
             raise KafkaError(ErrorCode.unsupported_version, text)
-        if one.how not in (EXACT, DEFAULT, ANY):
-            raise _invalid(f"Unknown match type {one.how}")
-        if (one.name is not None) is not (one.how == EXACT):
+        if component.how not in (EXACT, DEFAULT, ANY):
+            raise _invalid(f"Unknown match type {component.how}")
+        if (component.name is not None) is not (component.how == EXACT):
             raise _invalid("A name is required for an exact match, and not allowed otherwise.")
-        seen.add(one.type)
-        yield one.type, one
+        seen.add(component.type)
+        yield component.type, component
 
 
 def _matches(
@@ -214,8 +216,8 @@ def _matches(
     if strict and len(names) != len(wanted):
         return False
     return all(
-        kind in names and (one.how == ANY or names[kind] == one.name)
-        for kind, one in wanted.items()
+        kind in names and (component.how == ANY or names[kind] == component.name)
+        for kind, component in wanted.items()
     )
 
 

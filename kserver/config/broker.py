@@ -137,20 +137,22 @@ class BrokerConfig(
     def of(cls, given: Iterable[Given]) -> Self:
         """Create a config.  Of several values of a key, the last one is used."""
         table = settings_of(cls)
-        by_key = {one.key: one for one in given}
+        by_key = {entry.key: entry for entry in given}
         _complete(by_key)
-        known = [one for one in by_key.values() if one.key in table]
-        refused = {one.key: text for one in known if (text := _refusal(table[one.key], one))}
+        known = [entry for entry in by_key.values() if entry.key in table]
+        refused = {
+            entry.key: text for entry in known if (text := _refusal(table[entry.key], entry))
+        }
         values = {
-            table[one.key].attribute: table[one.key].parse(one.text)
-            for one in known
-            if one.key not in refused
+            table[entry.key].attribute: table[entry.key].parse(entry.text)
+            for entry in known
+            if entry.key not in refused
         }
         config = cls(
             **values,
-            explicit={one.key: one.text for one in known},
+            explicit={entry.key: entry.text for entry in known},
             warnings=tuple(
-                _unknown(one, table) for one in by_key.values() if _is_unknown(one, table)
+                _unknown(entry, table) for entry in by_key.values() if _is_unknown(entry, table)
             ),
         )
         conflicts = [_place(by_key.get(key)) + text for key, text in config.conflicts()]
@@ -254,7 +256,8 @@ class BrokerConfig(
             ("controller.quorum.bootstrap.servers", self.controller_quorum_bootstrap_servers),
         ):
             if len(servers) > 1 or any(
-                "@" in one and one.partition("@")[0] != str(self.broker_id) for one in servers
+                "@" in server and server.partition("@")[0] != str(self.broker_id)
+                for server in servers
             ):
                 yield (
                     key,

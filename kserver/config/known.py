@@ -51,9 +51,9 @@ def known_keys(*blocks: str, clients: bool = False) -> Callable[[type[T]], type[
             for row in _blocks()[block]:
                 acts, side, *described = (cell.strip() for cell in row.split("|"))
                 if not clients or side == BOTH:
-                    one = _setting(Acts[acts], *described)
-                    cls.__annotations__[attribute(one.name)] = "Any"
-                    setattr(cls, attribute(one.name), field_of(one))
+                    setting = _setting(Acts[acts], *described)
+                    cls.__annotations__[attribute(setting.name)] = "Any"
+                    setattr(cls, attribute(setting.name), field_of(setting))
         return cls
 
     return with_settings

@@ -400,4 +400,4 @@ def given_in(layers: Iterable[Layer], setting: Setting) -> list[GivenValue]:
         for name in names
         if (value := values.get(name)) is not None
     ]
-    return list(dropwhile(lambda one: one.name != setting.name, found))
+    return list(dropwhile(lambda entry: entry.name != setting.name, found))

@@ -102,9 +102,9 @@ class PartitionStates:
         )
         changes: list[Op] = []
         led: list[tuple[TopicInfo, Collection[int]]] = []
-        for one in restored:
-            if one is not None:
-                topic, ops = one
+        for result in restored:
+            if result is not None:
+                topic, ops = result
                 changes += await self._with_parents(topic.name, ops)
                 created = {op.path for op in ops if isinstance(op, Create)}
                 new = {

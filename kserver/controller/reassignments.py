@@ -101,11 +101,11 @@ class Reassignments:
                 if reassignment.target(info) == checked:
                     continue
                 online = self._context.brokers
-                one = reassignment.begun(info, checked, online, self._context.epoch)
+                change = reassignment.begun(info, checked, online, self._context.epoch)
             except KafkaError as error:
                 results[key] = error
             else:
-                moved.setdefault(key.topic, []).append(one)
+                moved.setdefault(key.topic, []).append(change)
                 log.info("%s: reassigning from %s to %s", key, list(info.replicas), list(checked))
         await self._begin(moved)
         await self.advance()
@@ -124,8 +124,8 @@ class Reassignments:
                 continue
             online, epoch = self._context.online(key.topic, info), self._context.epoch
             if reassignment.done(info, online, epoch) is None:
-                one = reassignment.begun(info, reassignment.target(info), online, epoch)
-                begun.setdefault(key.topic, []).append(one)
+                change = reassignment.begun(info, reassignment.target(info), online, epoch)
+                begun.setdefault(key.topic, []).append(change)
         await self._begin(begun)
         await self.advance()
 
@@ -136,10 +136,10 @@ class Reassignments:
             if key.topic in self._context.deletions:
                 continue
             online = self._context.online(key.topic, info)
-            one = reassignment.done(info, online, self._context.epoch)
-            if one is not None:
-                moved.setdefault(key.topic, []).append(one)
-                log.info("%s: reassignment to %s completed", key, list(one[0].replicas))
+            change = reassignment.done(info, online, self._context.epoch)
+            if change is not None:
+                moved.setdefault(key.topic, []).append(change)
+                log.info("%s: reassignment to %s completed", key, list(change[0].replicas))
         await self._stop(moved)
         await self._end()
         # Old tools compare the topics' znodes with their plan once this znode is gone.

@@ -85,9 +85,10 @@ def _partitions(topics: Iterable[UUID], counts: Counts) -> list[TopicIdPartition
 def _kept(subscriber: Subscriber, counts: Counts) -> list[TopicIdPartition]:
     """Return the owned partitions that exist and whose topics are still subscribed to, sorted."""
     return sorted(
-        one
-        for one in subscriber.owned
-        if one.topic_id in subscriber.topics and one.partition < counts.get(one.topic_id, 0)
+        partition
+        for partition in subscriber.owned
+        if partition.topic_id in subscriber.topics
+        and partition.partition < counts.get(partition.topic_id, 0)
     )
 
 
@@ -100,8 +101,8 @@ def _alike(members: Members, counts: Counts, topics: frozenset[UUID]) -> dict[st
     ordered = sorted(members, key=lambda m: (-len(kept[m]), m))
     quotas = {m: least + (place < more) for place, m in enumerate(ordered)}
     assigned = {m: kept[m][: quotas[m]] for m in ordered}
-    taken = {one for owned in assigned.values() for one in owned}
-    free = (one for one in wanted if one not in taken)
+    taken = {partition for owned in assigned.values() for partition in owned}
+    free = (partition for partition in wanted if partition not in taken)
     for member_id, owned in assigned.items():
         while len(owned) < quotas[member_id]:
             owned.append(next(free))
@@ -119,13 +120,20 @@ class _Uneven:
             for topic in _topics(members.values(), counts)
         }
         for member_id, subscriber in members.items():
-            for one in _kept(subscriber, counts):
-                self._give(one, member_id)
-        taken = {one for topics in self._owned.values() for own in topics.values() for one in own}
+            for partition in _kept(subscriber, counts):
+                self._give(partition, member_id)
+        taken = {
+            partition
+            for topics in self._owned.values()
+            for own in topics.values()
+            for partition in own
+        }
         # Topics with few subscribers come first; the other topics fill up what is left.
         topics = sorted(self._subscribers, key=lambda t: (len(self._subscribers[t]), t))
         for topic in topics:
-            free = [one for one in _partitions([topic], counts) if one not in taken]
+            free = [
+                partition for partition in _partitions([topic], counts) if partition not in taken
+            ]
             self._spread(free, self._subscribers[topic])
         for _ in range(MAX_PASSES):
             moved = [topic for topic in topics if self._evened(topic)]
@@ -134,7 +142,7 @@ class _Uneven:
 
     def assigned(self) -> dict[str, Partitions]:
         return {
-            member_id: frozenset(one for own in topics.values() for one in own)
+            member_id: frozenset(partition for own in topics.values() for partition in own)
             for member_id, topics in self._owned.items()
         }
 
@@ -142,13 +150,13 @@ class _Uneven:
         """Assign each partition to the member with the fewest partitions at that point."""
         least = [(self._loads[member_id], member_id) for member_id in members]
         heapq.heapify(least)
-        for one in free:
+        for partition in free:
             load, member_id = least[0]
-            self._give(one, member_id)
+            self._give(partition, member_id)
             heapq.heapreplace(least, (load + 1, member_id))
 
-    def _give(self, one: TopicIdPartition, member_id: str) -> None:
-        self._owned[member_id].setdefault(one.topic_id, []).append(one)
+    def _give(self, partition: TopicIdPartition, member_id: str) -> None:
+        self._owned[member_id].setdefault(partition.topic_id, []).append(partition)
         self._loads[member_id] += 1
 
     def _evened(self, topic: UUID) -> bool:

@@ -326,10 +326,10 @@ class ClassicGroups:
         if group.is_leader(member.id):
             self._meters.rebalances += 1
             step.events.append(group.kept(step.now.wall_ms, request.assignments))
-            for one in group.members.values():
-                assignment = request.assignments.get(one.id, b"")
-                if _answer_sync(one, _synced(group, assignment), step):
-                    self._await_session(group, one.id, one.session_ms, step)
+            for recipient in group.members.values():
+                assignment = request.assignments.get(recipient.id, b"")
+                if _answer_sync(recipient, _synced(group, assignment), step):
+                    self._await_session(group, recipient.id, recipient.session_ms, step)
 
     # Sessions
 

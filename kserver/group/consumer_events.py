@@ -347,7 +347,10 @@ def _subscription(values: Values) -> MemberSubscription:
         if classic is None or not classic["supportedProtocols"]
         else ClassicProtocol(
             classic["sessionTimeoutMs"],
-            tuple((one["name"], one["metadata"]) for one in classic["supportedProtocols"]),
+            tuple(
+                (protocol["name"], protocol["metadata"])
+                for protocol in classic["supportedProtocols"]
+            ),
         ),
     )
 

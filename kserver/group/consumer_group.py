@@ -396,6 +396,6 @@ def _check_older(
     """Check a partition for a commit with an older epoch.  A member that has not received its new
     epoch yet may commit partitions assigned to it since the epoch that it sent (KIP-1251): no
     other member can have owned them in between."""
-    one = TopicIdPartition(topic_id, partition)
-    given = member.at.assigned.get(one, member.at.revoking.get(one))
+    key = TopicIdPartition(topic_id, partition)
+    given = member.at.assigned.get(key, member.at.revoking.get(key))
     return _stale(member) if given is None or epoch < given else ErrorCode.none

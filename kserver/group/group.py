@@ -511,4 +511,4 @@ def _topics(metadata: bytes) -> list[str]:
 
 
 def _partitions(topics: Iterable[Mapping[str, Any]]) -> set[tuple[str, int]]:
-    return {(one["topic"], number) for one in topics for number in one["partitions"]}
+    return {(topic["topic"], number) for topic in topics for number in topic["partitions"]}

@@ -271,8 +271,8 @@ class Migration:
         before = draft.group.static_member(instance_id)
         if before is None:
             return draft.group.member_or_new(member_id)
-        others = [one for one in draft.group.members.values() if one is not before]
-        if not before.is_classic and all(one.is_classic for one in others):
+        others = [member for member in draft.group.members.values() if member is not before]
+        if not before.is_classic and all(member.is_classic for member in others):
             # The last member with the consumer protocol is replaced: the group is downgraded
             # first, and the member joins it when it retries.
             self._consumers.remove(draft, [before.id])
@@ -312,8 +312,8 @@ class Migration:
         _check_generation(member, request.generation)
         self._consumers.await_session(group.id, member, step.now)
         waits = member.at.state is MemberState.UNRELEASED_PARTITIONS and not all(
-            group.is_free(one, member.id)
-            for one in group.target(member.id) - member.at.assigned.keys()
+            group.is_free(partition, member.id)
+            for partition in group.target(member.id) - member.at.assigned.keys()
         )
         if member.at.epoch < group.epoch or not (waits or member.at.state is MemberState.STABLE):
             self._await_join(group, member, step)
@@ -335,9 +335,9 @@ class Migration:
         draft = self._consumers.draft(group, step)
         codes: list[ErrorCode] = []
         leaving: dict[str, None] = {}
-        for one in request.members:
+        for member in request.members:
             try:
-                leaving[_leaving(group, one).id] = None
+                leaving[_leaving(group, member).id] = None
                 codes.append(ErrorCode.none)
             except KafkaError as error:
                 codes.append(error.code)
@@ -348,7 +348,7 @@ class Migration:
 
     def _ids(self, topics: Sequence[Values]) -> Partitions:
         """Return the partitions, with topic ids, of the topics that exist."""
-        found = [(self._consumers.topic(one["topic"]), one["partitions"]) for one in topics]
+        found = [(self._consumers.topic(topic["topic"]), topic["partitions"]) for topic in topics]
         return frozenset(
             TopicIdPartition(topic.id, number)
             for topic, numbers in found
@@ -361,7 +361,7 @@ class Migration:
         version = min(version_of(metadata), ASSIGNMENT.last)
         names = {
             topic_id: name
-            for topic_id in {one.topic_id for one in assigned}
+            for topic_id in {partition.topic_id for partition in assigned}
             if (name := self._consumers.topic_name(topic_id)) is not None
         }
         topics = [
@@ -397,7 +397,7 @@ class Migration:
         if draft is None or not draft.is_changed or draft.is_over:
             return
         group = draft.group
-        are_classic = group.members and all(one.is_classic for one in group.members.values())
+        are_classic = group.members and all(member.is_classic for member in group.members.values())
         has_room = len(group.members) <= self._config().group_max_size
         if not (are_classic and has_room and self._allows("downgrade")):
             return
@@ -455,13 +455,13 @@ def _classic_member(
     return member
 
 
-def _leaving(group: ConsumerGroup, one: LeavingMember) -> ConsumerGroupMember:
+def _leaving(group: ConsumerGroup, member: LeavingMember) -> ConsumerGroupMember:
     """Return a member that leaves.  An administrator may name it by its instance id alone.  Raises
     KafkaError."""
-    member_id = one.member_id
-    if member_id == NO_MEMBER and one.instance_id is not None:
-        member_id = group.instances.get(one.instance_id, NO_MEMBER)
-    return _classic_member(group, member_id, one.instance_id)
+    member_id = member.member_id
+    if member_id == NO_MEMBER and member.instance_id is not None:
+        member_id = group.instances.get(member.instance_id, NO_MEMBER)
+    return _classic_member(group, member_id, member.instance_id)
 
 
 def _check_generation(member: ConsumerGroupMember, generation: int) -> None:

@@ -99,10 +99,10 @@ class Offsets:
                 if unstable and self.is_pending(request.group_id, topic, index):
                     error = ErrorCode.unstable_offset_commit
                     partitions.append(FetchedOffset(index, error=error))
-                elif (one := kept.get(index)) is None:
+                elif (stored := kept.get(index)) is None:
                     partitions.append(FetchedOffset(index))
                 else:
-                    event = one[0]
+                    event = stored[0]
                     partitions.append(
                         FetchedOffset(index, event.offset, event.leader_epoch, event.metadata)
                     )
@@ -257,7 +257,7 @@ class Offsets:
                 continue
             if known is None:
                 for group_id in groups:
-                    stores = [one.get(topic, {}) for one in self._stores_of(group_id)]
+                    stores = [offsets.get(topic, {}) for offsets in self._stores_of(group_id)]
                     for partition in {p: None for store in stores for p in store}:
                         yield OffsetDeleted(group_id, topic, partition)
             elif self._seen.get(topic) != known.id:

@@ -80,13 +80,15 @@ def _toward(
 ) -> Assignment:
     target = goal.target
     if goal.topics is not None:
-        target = frozenset(one for one in target if one.topic_id in goal.topics)
-    kept = {one: epoch for one, epoch in now.assigned.items() if one in target}
-    lost = {one: epoch for one, epoch in now.assigned.items() if one not in target}
+        target = frozenset(partition for partition in target if partition.topic_id in goal.topics)
+    kept = {partition: epoch for partition, epoch in now.assigned.items() if partition in target}
+    lost = {
+        partition: epoch for partition, epoch in now.assigned.items() if partition not in target
+    }
     if lost and _has_any(owned, lost):
         return _moved(now, now.epoch, MemberState.UNREVOKED_PARTITIONS, kept, lost)
     missing = target - kept.keys()
-    free = sorted(one for one in missing if is_free(one))
+    free = sorted(partition for partition in missing if is_free(partition))
     state = MemberState.STABLE if len(free) == len(missing) else MemberState.UNRELEASED_PARTITIONS
     return _moved(now, goal.epoch, state, kept | dict.fromkeys(free, goal.epoch), NOTHING_OWNED)
 
@@ -96,10 +98,14 @@ def _without_unsubscribed(now: Assignment, goal: Goal, owned: Partitions | None)
     new target."""
     if goal.topics is None:
         return now
-    lost = {one: epoch for one, epoch in now.assigned.items() if one.topic_id not in goal.topics}
+    lost = {
+        partition: epoch
+        for partition, epoch in now.assigned.items()
+        if partition.topic_id not in goal.topics
+    }
     if not lost:
         return now
-    kept = {one: epoch for one, epoch in now.assigned.items() if one not in lost}
+    kept = {partition: epoch for partition, epoch in now.assigned.items() if partition not in lost}
     revoking = {**now.revoking, **lost}
     if _has_any(owned, revoking):
         return _moved(now, now.epoch, MemberState.UNREVOKED_PARTITIONS, kept, revoking)

@@ -71,19 +71,19 @@ class Cleaner:
         self._running: dict[Log, asyncio.Task[None]] = {}
         self._wake = asyncio.Event()
 
-    def is_cleaning(self, one: Log) -> bool:
-        return one in self._running
+    def is_cleaning(self, partition_log: Log) -> bool:
+        return partition_log in self._running
 
-    async def stop(self, one: Log) -> None:
+    async def stop(self, partition_log: Log) -> None:
         """Cancel the cleaning of the log and wait until it has ended; swapped segments stay."""
-        self.forget(one)
-        if (task := self._running.get(one)) is not None:
+        self.forget(partition_log)
+        if (task := self._running.get(partition_log)) is not None:
             await asyncio.wait([task])
 
-    def forget(self, one: Log) -> None:
+    def forget(self, partition_log: Log) -> None:
         """Cancel the cleaning of a deleted log, without waiting for it."""
-        self.uncleanable.pop(one, None)
-        if (task := self._running.get(one)) is not None:
+        self.uncleanable.pop(partition_log, None)
+        if (task := self._running.get(partition_log)) is not None:
             task.cancel()
 
     async def run(self) -> None:
@@ -102,38 +102,41 @@ class Cleaner:
                     async with asyncio.timeout(pause_s):
                         await self._wake.wait()
 
-    def dirtiness(self, one: Log, decided: Offset) -> Dirty:
+    def dirtiness(self, partition_log: Log, decided: Offset) -> Dirty:
         """Return the dirty range of the log; every transaction below `decided` is decided, even
         after a crash."""
         return cleanable.dirty(
-            one.segments,
-            one.config,
-            cleaned_to=one.cleaned_to or 0,
-            log_start_offset=one.log_start_offset,
-            limit=min(decided, one.recovery_point),
+            partition_log.segments,
+            partition_log.config,
+            cleaned_to=partition_log.cleaned_to or 0,
+            log_start_offset=partition_log.log_start_offset,
+            limit=min(decided, partition_log.recovery_point),
             now_ms=self._clock.now_ms(),
         )
 
     async def _dirtiest(self) -> Log | None:
         due = []
-        for one in list(self._logs.values()):
-            if "compact" not in one.config.cleanup_policy or one.failure is not None:
+        for partition_log in list(self._logs.values()):
+            if (
+                "compact" not in partition_log.config.cleanup_policy
+                or partition_log.failure is not None
+            ):
                 continue
-            if one in self._running or one in self.uncleanable:
+            if partition_log in self._running or partition_log in self.uncleanable:
                 continue
-            if one.config.max_compaction_lag_ms < _NEVER_MS:
-                await self._date(one)
-            dirty = self.dirtiness(one, one.last_stable_offset)
-            if one.failure is None and dirty.is_due(one.config):
-                due.append((dirty.ratio, one))
+            if partition_log.config.max_compaction_lag_ms < _NEVER_MS:
+                await self._date(partition_log)
+            dirty = self.dirtiness(partition_log, partition_log.last_stable_offset)
+            if partition_log.failure is None and dirty.is_due(partition_log.config):
+                due.append((dirty.ratio, partition_log))
         return max(due, key=itemgetter(0), default=(0, None))[1]
 
-    async def _date(self, one: Log) -> None:
+    async def _date(self, partition_log: Log) -> None:
         """Read the first timestamp of sealed segments, which are loaded without it."""
-        cleaned_to = one.cleaned_to or 0
+        cleaned_to = partition_log.cleaned_to or 0
         undated = [
             segment
-            for segment in one.segments[:-1]
+            for segment in partition_log.segments[:-1]
             if segment.first_timestamp == NO_TIMESTAMP and segment.end_offset > cleaned_to
         ]
 
@@ -147,56 +150,56 @@ class Cleaner:
             try:
                 await self._disk.offload(read)
             except OSError as error:
-                one.failed(error)
+                partition_log.failed(error)
 
-    async def _supervise(self, one: Log) -> None:
+    async def _supervise(self, partition_log: Log) -> None:
         try:
-            await self._clean(one)
+            await self._clean(partition_log)
         except CannotClean as error:
-            log.error("%s: uncleanable: %s", one.topic_partition, error)
-            self.uncleanable[one] = error
+            log.error("%s: uncleanable: %s", partition_log.topic_partition, error)
+            self.uncleanable[partition_log] = error
         except NoRoom as error:
-            log.warning("%s: cleaning postponed: %s", one.topic_partition, error)
+            log.warning("%s: cleaning postponed: %s", partition_log.topic_partition, error)
         except StorageError as error:
             # The directory went offline, or the log was deleted: both were logged already.
-            log.info("%s: cleaning skipped: %s", one.topic_partition, error)
+            log.info("%s: cleaning skipped: %s", partition_log.topic_partition, error)
         except OSError as error:
             # An OSError without errno comes from the process, which may have run out of memory.
             if error.errno is not None and error.errno not in _NO_ROOM:
-                one.failed(error)
-            log.warning("%s: cleaning postponed: %s", one.topic_partition, error)
+                partition_log.failed(error)
+            log.warning("%s: cleaning postponed: %s", partition_log.topic_partition, error)
         else:
             # Not after a failure: then the next cleaning waits for the backoff.
             self._wake.set()
         finally:
-            del self._running[one]
+            del self._running[partition_log]
 
-    async def _clean(self, one: Log) -> None:
+    async def _clean(self, partition_log: Log) -> None:
         started = asyncio.get_running_loop().time()
         # If a crash lost the marker of a transaction, the transaction would be open again.  Its
         # records must not have displaced older ones, so only what is decided before the flush
         # counts.
-        decided = one.last_stable_offset
-        await one.flush()
-        dirty = self.dirtiness(one, decided)
+        decided = partition_log.last_stable_offset
+        await partition_log.flush()
+        dirty = self.dirtiness(partition_log, decided)
         config = self._config()
         threads = max(1, config.log_cleaner_threads)
         sources = {
             segment.base_offset: segment
-            for segment in one.segments
+            for segment in partition_log.segments
             if segment.base_offset < dirty.end_offset
         }
         job = Job(
-            directory=one.directory,
+            directory=partition_log.directory,
             bases=tuple(sources),
             first_dirty=dirty.first_offset,
             end_offset=dirty.end_offset,
-            config=one.config,
+            config=partition_log.config,
             now_ms=self._clock.now_ms(),
-            aborted=tuple(one.aborted(0, dirty.end_offset)),
+            aborted=tuple(partition_log.aborted(0, dirty.end_offset)),
             last_of={
                 producer_id: (known.batches[-1].last_offset if known.batches else None, known.epoch)
-                for producer_id, known in one.producers.producers.items()
+                for producer_id, known in partition_log.producers.producers.items()
             },
             map_bytes=int(
                 config.log_cleaner_dedupe_buffer_size
@@ -210,29 +213,33 @@ class Cleaner:
             done = await self._disk.compute(compact, self._disk, pace, job)
             # Cleaning makes gaps.  Recovery takes a gap above the recovery point for damage by a
             # crash.
-            await self._save(one, checkpoint.RECOVERY_POINTS)
+            await self._save(partition_log, checkpoint.RECOVERY_POINTS)
             for group in done.groups:
                 if group.has_changed:
-                    await self._put_in_place(one, [sources[base] for base in group.sources])
+                    await self._put_in_place(
+                        partition_log, [sources[base] for base in group.sources]
+                    )
             # A crash must not bring back an emptied segment: below the cleaned offset no cleaning
             # looks for old records again.
-            await self._disk.offload(lambda: self._disk.sync_directory(one.directory))
+            await self._disk.offload(lambda: self._disk.sync_directory(partition_log.directory))
         except (OSError, StorageError):
-            if one.failure is None:
-                await self._disk.offload(lambda: remove_cleaned(self._disk, one.directory, sources))
+            if partition_log.failure is None:
+                await self._disk.offload(
+                    lambda: remove_cleaned(self._disk, partition_log.directory, sources)
+                )
             raise
-        one.cleaned_to = done.cleaned_to
-        self._count(one, dirty, done, asyncio.get_running_loop().time() - started)
-        await self._save(one, checkpoint.CLEANED)
+        partition_log.cleaned_to = done.cleaned_to
+        self._count(partition_log, dirty, done, asyncio.get_running_loop().time() - started)
+        await self._save(partition_log, checkpoint.CLEANED)
 
-    async def _put_in_place(self, one: Log, sources: list[LogSegment]) -> None:
+    async def _put_in_place(self, partition_log: Log, sources: list[LogSegment]) -> None:
         """Swap the new segment in; a cancelled caller waits, or the next start would have to finish
         it."""
 
         async def swap() -> None:
             base = sources[0].base_offset
-            await self._disk.offload(lambda: stage_swap(self._disk, one.directory, base))
-            one.replace_segments(sources)
+            await self._disk.offload(lambda: stage_swap(self._disk, partition_log.directory, base))
+            partition_log.replace_segments(sources)
 
         swapping = asyncio.ensure_future(swap())
         try:
@@ -243,14 +250,14 @@ class Cleaner:
                 await swapping
             raise
 
-    def _count(self, one: Log, dirty: Dirty, done: Compacted, elapsed_s: float) -> None:
+    def _count(self, partition_log: Log, dirty: Dirty, done: Compacted, elapsed_s: float) -> None:
         self.cleanings += 1
         self.read_bytes += done.read_bytes
         self.written_bytes += done.written_bytes
         self.longest_s = max(self.longest_s, elapsed_s)
         log.info(
             "%s: cleaned from offset %d to %d: %d keys, %d bytes read, %d written, %.1f s",
-            one.topic_partition,
+            partition_log.topic_partition,
             dirty.first_offset,
             done.cleaned_to,
             done.keys,

@@ -54,4 +54,4 @@ def decode(data: bytes) -> Incarnation:
         return NONE
     if not isinstance(boot_id, str) or not isinstance(ids, list):
         return NONE
-    return Incarnation(boot_id, tuple(one for one in ids if isinstance(one, str)))
+    return Incarnation(boot_id, tuple(id_ for id_ in ids if isinstance(id_, str)))

@@ -151,8 +151,8 @@ class LogLoader:
         self._logs[topic_partition] = opened
         self._directory_of[path] = directory
 
-    def _created_ms(self, one: Log) -> int:
-        return self._disk.modified_ms(f"{one.directory}/{PARTITION_METADATA}")
+    def _created_ms(self, partition_log: Log) -> int:
+        return self._disk.modified_ms(f"{partition_log.directory}/{PARTITION_METADATA}")
 
     async def _set_aside(self, former: Log, directory: LogDirectory, present: Log) -> None:
         """Rename the former topic's log; if that fails, `directory` goes offline, not the one being

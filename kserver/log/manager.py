@@ -274,8 +274,8 @@ class LogManager:
 
     # Moves between directories
 
-    def directory_of(self, one: Log) -> LogDirectory:
-        return self._directory_of[one.directory]
+    def directory_of(self, partition_log: Log) -> LogDirectory:
+        return self._directory_of[partition_log.directory]
 
     def create_future(self, current: Log, directory: LogDirectory) -> Log:
         """Create an empty log that is to replace `current` once filled.  Raises StorageError."""
@@ -294,10 +294,10 @@ class LogManager:
         if (gone := self.futures.pop(topic_partition, None)) is not None:
             self._give_up(gone, durably=True)
 
-    async def write_checkpoints(self, one: Log) -> None:
+    async def write_checkpoints(self, partition_log: Log) -> None:
         """Write everything that the next start must know of this log.  Raises StorageError."""
         for name in _CHECKPOINTS:
-            await self._write_of(one, name)
+            await self._write_of(partition_log, name)
 
     def take_future(self, current: Log) -> Log:
         """Let the future log, which has all of `current`, take its place.
@@ -328,13 +328,13 @@ class LogManager:
         expiration_ms = config.producer_id_expiration_ms
         self._home = replace(self._home, producer_expiration_ms=expiration_ms)
         of_overrides: dict[frozenset[tuple[str, str]], TopicConfig] = {}
-        for one in self.logs.values():
-            explicit = one.config.explicit
+        for partition_log in self.logs.values():
+            explicit = partition_log.config.explicit
             key = frozenset(explicit.items())
             if key not in of_overrides:
-                of_overrides[key] = one.config.upon(config)
-            one.reconfigure(of_overrides[key])
-            one.producers.expiration_ms = expiration_ms
+                of_overrides[key] = partition_log.config.upon(config)
+            partition_log.reconfigure(of_overrides[key])
+            partition_log.producers.expiration_ms = expiration_ms
 
     # Housekeeping, on request of logs
 
@@ -352,11 +352,11 @@ class LogManager:
     async def recovery_point_lowered(self, lowered: Log) -> None:
         await self._write_of(lowered, checkpoint.RECOVERY_POINTS)
 
-    async def _write_of(self, one: Log, name: str) -> None:
+    async def _write_of(self, partition_log: Log, name: str) -> None:
         """Write a checkpoint of the log's directory.  Raises StorageError."""
-        if one.failure is not None:
-            raise one.failure
-        directory = self._directory_of[one.directory]
+        if partition_log.failure is not None:
+            raise partition_log.failure
+        directory = self._directory_of[partition_log.directory]
         try:
             await self._write_offsets(directory, name)
         except OSError as error:
@@ -421,41 +421,41 @@ class LogManager:
             due, self._flush_due = list(self._flush_due), {}
             await each(due, self._flush, self.config.num_recovery_threads_per_data_dir)
             # A log that was deleted meanwhile is in no directory.
-            kept = [(self._directory_of.get(one.directory), one.topic_partition) for one in due]
+            kept = [(self._directory_of.get(log.directory), log.topic_partition) for log in due]
             del due  # keeping it while waiting would keep the files of a deleted log open
             if not all(directory is None or directory.knows(tp) for directory, tp in kept):
                 # After a crash, a new log must not look like one whose checkpoint was lost.
                 await self._write(checkpoint.RECOVERY_POINTS)
 
-    async def _flush(self, one: Log) -> None:
+    async def _flush(self, partition_log: Log) -> None:
         try:
-            await self.flush(one)
-            one.flushed_ms = self._world.clock.now_ms()
+            await self.flush(partition_log)
+            partition_log.flushed_ms = self._world.clock.now_ms()
         except NoRoom as error:
-            self.no_room(one, error)
-            asyncio.get_running_loop().call_later(_RETRY_S, self.flush_soon, one)
+            self.no_room(partition_log, error)
+            asyncio.get_running_loop().call_later(_RETRY_S, self.flush_soon, partition_log)
         except StorageError:
             pass  # its directory went offline through `disk_failed`, or it was deleted
 
-    async def flush(self, one: Log) -> None:
+    async def flush(self, partition_log: Log) -> None:
         """Flush a log, and record the time it took.  Raises StorageError."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
-        await one.flush()
+        await partition_log.flush()
         self.flush_times_ms.add((loop.time() - began_s) * 1000)
 
     def _flush_period_ms(self) -> int:
         """Return how often to look for unflushed records that are older than `flush.ms`."""
-        shortest = min((one.config.flush_ms for one in self.logs.values()), default=1000)
+        shortest = min((log.config.flush_ms for log in self.logs.values()), default=1000)
         return min(shortest, self.config.log_flush_scheduler_interval_ms, 1000)
 
     async def _flush_aged(self) -> None:
         now_ms = self._world.clock.now_ms()
-        for one in self.logs.values():
-            if one.recovery_point == one.log_end_offset:
-                one.flushed_ms = now_ms
-            elif now_ms - one.flushed_ms >= one.config.flush_ms:
-                self.flush_soon(one)
+        for partition_log in self.logs.values():
+            if partition_log.recovery_point == partition_log.log_end_offset:
+                partition_log.flushed_ms = now_ms
+            elif now_ms - partition_log.flushed_ms >= partition_log.config.flush_ms:
+                self.flush_soon(partition_log)
 
     async def _make_room(self) -> None:
         """Delete at once what is due on a disk that is full at the start, without waiting for
@@ -468,22 +468,22 @@ class LogManager:
                 self._fail(directory, error)
                 continue
             log.warning("log directory %s is full; applying retention now", directory.path)
-            for one in self.logs_in(directory):
-                self._delete_old_of(one)
+            for partition_log in self.logs_in(directory):
+                self._delete_old_of(partition_log)
             await self._removals.remove_all(directory.path)
 
     async def _delete_old(self) -> None:
-        for one in list(self.logs.values()):
+        for partition_log in list(self.logs.values()):
             # A log that is being cleaned is skipped until the next check.
-            if not self.cleaner.is_cleaning(one):
-                self._delete_old_of(one)
-            one.producers.expire(self._world.clock.now_ms())
+            if not self.cleaner.is_cleaning(partition_log):
+                self._delete_old_of(partition_log)
+            partition_log.producers.expire(self._world.clock.now_ms())
             await asyncio.sleep(0)
 
-    def _delete_old_of(self, one: Log) -> None:
+    def _delete_old_of(self, partition_log: Log) -> None:
         # A log that is being truncated refuses; the next check tries again.
         with contextlib.suppress(KafkaError, StorageError):
-            one.delete_old_segments(self._world.clock.now_ms())
+            partition_log.delete_old_segments(self._world.clock.now_ms())
 
     async def write_log_starts(self) -> None:
         """Write the log start offsets to disk."""
@@ -502,8 +502,8 @@ class LogManager:
         # The cleaned offset, which explains gaps, must be durable before a recovery point above it:
         # recovery takes an unexplained gap below the recovery point for lost files.
         before = [checkpoint.CLEANED] if name == checkpoint.RECOVERY_POINTS else []
-        for one in (*before, name):
-            await directory.write_offsets(one, partial(self._offsets, one, directory))
+        for file_name in (*before, name):
+            await directory.write_offsets(file_name, partial(self._offsets, file_name, directory))
 
     def _not_written(self, directory: LogDirectory, error: OSError) -> None:
         """Handle a checkpoint write that failed; on a full disk the old one stays valid."""
@@ -514,12 +514,12 @@ class LogManager:
 
     def _offsets(self, name: str, directory: LogDirectory) -> dict[TopicPartition, Offset]:
         offset_of = _CHECKPOINTS[name]
-        offsets = {one.topic_partition: offset_of(one) for one in self.logs_in(directory)}
+        offsets = {log.topic_partition: offset_of(log) for log in self.logs_in(directory)}
         if name == checkpoint.LOG_STARTS:
             # Records that are deleted during a move must stay deleted in the new directory.
-            for one in self.logs_in(directory):
-                current = self.logs.get(one.topic_partition, one)
-                offsets[one.topic_partition] = current.log_start_offset
+            for partition_log in self.logs_in(directory):
+                current = self.logs.get(partition_log.topic_partition, partition_log)
+                offsets[partition_log.topic_partition] = current.log_start_offset
         return {tp: offset for tp, offset in offsets.items() if offset is not None}
 
     # Stop
@@ -564,11 +564,8 @@ class LogManager:
     def logs_in(self, directory: LogDirectory) -> list[Log]:
         """Return the logs in the directory, and those on their way to it."""
         directory_of = self._directory_of
-        return [
-            one
-            for one in (*self.logs.values(), *self.futures.values())
-            if directory_of[one.directory] is directory
-        ]
+        logs = (*self.logs.values(), *self.futures.values())
+        return [log for log in logs if directory_of[log.directory] is directory]
 
     async def _look_after_directories(self) -> None:
         for directory in self._directories:
@@ -587,12 +584,13 @@ class LogManager:
             log.error("log directory %s went offline: %s", directory.path, error)
             directory.failure = failure
             gone = self.logs_in(directory)
-            for one in gone:
-                one.fail(failure)
-                of = self.futures if one is self.futures.get(one.topic_partition) else self.logs
-                del of[one.topic_partition]
-                self._flush_due.pop(one, None)
-            self.on_offline([one.topic_partition for one in gone])
+            for partition_log in gone:
+                partition_log.fail(failure)
+                key = partition_log.topic_partition
+                of = self.futures if partition_log is self.futures.get(key) else self.logs
+                del of[key]
+                self._flush_due.pop(partition_log, None)
+            self.on_offline([log.topic_partition for log in gone])
             self.on_directory_failed()
             failed = all(other.failure is not None for other in self._directories)
             if failed and self._all_failed is not None and not self._all_failed.done():

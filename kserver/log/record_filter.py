@@ -194,7 +194,9 @@ class CleanedTransactionMetadata:
         aborted: Iterable[AbortedTransaction],
         last_of: Mapping[ProducerId, tuple[Offset | None, int]],
     ) -> None:
-        self._to_come = sorted(aborted, key=lambda one: one.first_offset, reverse=True)
+        self._to_come = sorted(
+            aborted, key=lambda transaction: transaction.first_offset, reverse=True
+        )
         self._aborted: dict[ProducerId, tuple[AbortedTransaction, bool]] = {}
         """Begun and not ended transactions, and whether a batch of each was seen."""
         self._committed: set[ProducerId] = set()
@@ -206,8 +208,8 @@ class CleanedTransactionMetadata:
         if header.producer_id < 0:
             return BatchRetention()
         while self._to_come and self._to_come[-1].first_offset <= header.last_offset:
-            one = self._to_come.pop()
-            self._aborted[one.producer_id] = (one, False)
+            transaction = self._to_come.pop()
+            self._aborted[transaction.producer_id] = (transaction, False)
         offset, epoch = self._last_of.get(header.producer_id, (-1, -1))
         if header.attributes & CONTROL:
             is_last = offset is None and header.producer_epoch == epoch

@@ -282,7 +282,9 @@ class Conversation:
         return (
             self.finishing
             and not self.out
-            and all(isinstance(one, Pending) and one.exclusive for one in self._pending)
+            and all(
+                isinstance(response, Pending) and response.exclusive for response in self._pending
+            )
         )
 
     def close(self) -> None:

@@ -165,10 +165,10 @@ class Listeners:
     def drop(self, name: str) -> None:
         """Close a listener, and its connections."""
         loop = asyncio.get_running_loop()
-        for one in [one for one in self._sockets if one[1].listener == name]:
-            loop.remove_reader(one[0].fileno())
-            one[0].close()
-            self._sockets.remove(one)
+        for entry in [entry for entry in self._sockets if entry[1].listener == name]:
+            loop.remove_reader(entry[0].fileno())
+            entry[0].close()
+            self._sockets.remove(entry)
         for connection in [c for c, through in self._connections.items() if through == name]:
             connection.close(f"listener {name} was closed")
 

@@ -280,7 +280,7 @@ class Quotas:
         self.fetch = _bounded(self._fetch, "consumer_byte_rate", held)
         self.request = _bounded(self._request, "request_percentage", held)
         self.mutation = _bounded(self._mutation, "controller_mutation_rate", held)
-        self.active = any(one is not None for one in (self.produce, self.fetch, self.request))
+        self.active = any(bound is not None for bound in (self.produce, self.fetch, self.request))
 
 
 def _bounded(quota: Quota, key: str, held: Held) -> Quota | None:

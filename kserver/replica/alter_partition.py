@@ -83,7 +83,7 @@ class AlterPartitionManager:
             while True:
                 await self._has_open.wait()
                 self._has_open.clear()
-                proposed, self._open = [one for one in self._open if one.is_open], []
+                proposed, self._open = [entry for entry in self._open if entry.is_open], []
                 if proposed:
                     await self._send(proposed)
         finally:
@@ -104,36 +104,36 @@ class AlterPartitionManager:
             log.warning("AlterPartition request failed, will retry: %s", error)
             decided = {}
         again = []
-        for one in proposed:
-            key = one.partition.topic_id, one.partition.topic_partition.partition
-            if one.is_open and not self._decided(one, decided.get(key)):
-                again.append(one)
+        for entry in proposed:
+            key = entry.partition.topic_id, entry.partition.topic_partition.partition
+            if entry.is_open and not self._decided(entry, decided.get(key)):
+                again.append(entry)
         if again:
             await asyncio.sleep(RETRY_S)
             self._open += again
             self._has_open.set()
 
-    def _decided(self, one: _Proposed, answer: Any) -> bool:
+    def _decided(self, entry: _Proposed, answer: Any) -> bool:
         if answer is None:
             return False
         code = answer.error_code
         if code is ErrorCode.none:
-            difference = len(answer.isr) - len(one.leader.isr)
+            difference = len(answer.isr) - len(entry.leader.isr)
             self._meters.isr_expands += difference > 0
             self._meters.isr_shrinks += difference < 0
-            one.leader.accepted(one.proposal, answer.isr, answer.partition_epoch)
+            entry.leader.accepted(entry.proposal, answer.isr, answer.partition_epoch)
         elif code in REFUSED:
             self._meters.failed_isr_updates += 1
-            one.leader.refused(one.proposal)
+            entry.leader.refused(entry.proposal)
         else:
             self._meters.failed_isr_updates += 1
             log.warning(
                 "%s: AlterPartition failed, will retry: %s",
-                one.partition.topic_partition,
+                entry.partition.topic_partition,
                 code.name,
             )
             return False
-        self._on_decided(one.partition)
+        self._on_decided(entry.partition)
         return True
 
     def _request(self, proposed: list[_Proposed], new: versions.MessageShape) -> Any:

@@ -90,29 +90,31 @@ def read(
     left = limits.max_bytes
     at_least_one = True
     reads = []
-    for one in wanted:
+    for fetch_info in wanted:
         try:
-            partition = partitions.get((one.topic, one.partition))
+            partition = partitions.get((fetch_info.topic, fetch_info.partition))
             if partition is None:
-                partition = _missing(replicas, one)
-            if one.topic_id is not None and one.topic_id != partition.topic_id:
+                partition = _missing(replicas, fetch_info)
+            if fetch_info.topic_id is not None and fetch_info.topic_id != partition.topic_id:
                 raise KafkaError(ErrorCode.inconsistent_topic_id)
             # Any negative epoch means none, as in Kafka (FetchRequest.optionalEpoch).
-            epoch = max(one.current_leader_epoch, NO_EPOCH)
+            epoch = max(fetch_info.current_leader_epoch, NO_EPOCH)
             if leader_only:
                 partition.check_leader(epoch)
             else:
                 partition.check_replica(epoch)
             log = partition.log
             if selects:
-                preferred = replicas.preferred(partition, one.offset, limits.rack, limits.listener)
+                preferred = replicas.preferred(
+                    partition, fetch_info.offset, limits.rack, limits.listener
+                )
                 if preferred != NO_BROKER:
-                    reads.append(_elsewhere(one, partition, preferred, limits))
+                    reads.append(_elsewhere(fetch_info, partition, preferred, limits))
                     continue
             diverging = None
-            if one.last_fetched_epoch >= 0:
-                epoch = one.last_fetched_epoch
-                diverging = divergence(log.end_offset_for_epoch(epoch), epoch, one.offset)
+            if fetch_info.last_fetched_epoch >= 0:
+                epoch = fetch_info.last_fetched_epoch
+                diverging = divergence(log.end_offset_for_epoch(epoch), epoch, fetch_info.offset)
             if is_follower:
                 up_to = log.log_end_offset
             else:
@@ -122,10 +124,12 @@ def read(
             # full.
             held_back = is_follower and replicas.holds_back(partition, limits.follower)
             if diverging is None and not held_back and (left > 0 or at_least_one):
-                max_bytes = one.max_bytes if one.max_bytes < left else left
-                found = log.read(one.offset, max_bytes, up_to=up_to, at_least_one=at_least_one)
+                max_bytes = fetch_info.max_bytes if fetch_info.max_bytes < left else left
+                found = log.read(
+                    fetch_info.offset, max_bytes, up_to=up_to, at_least_one=at_least_one
+                )
                 if found is COLD:
-                    return NotInMemory(log, one.offset, max_bytes, up_to)
+                    return NotInMemory(log, fetch_info.offset, max_bytes, up_to)
             data, size = None, 0
             aborted: Sequence[AbortedTransaction] | None = () if limits.read_committed else None
             if isinstance(found, Slice) and found.size:
@@ -133,10 +137,10 @@ def read(
                 at_least_one = False
                 left -= size
                 if limits.read_committed:
-                    aborted = _aborted(log, one.offset, found.upper_bound)
+                    aborted = _aborted(log, fetch_info.offset, found.upper_bound)
             reads.append(
                 Read(
-                    one,
+                    fetch_info,
                     ErrorCode.none,
                     log.high_watermark,
                     log.last_stable_offset,
@@ -146,13 +150,13 @@ def read(
                     aborted,
                     diverging,
                     partition.meters,
-                    one.offset >= up_to and diverging is None,
+                    fetch_info.offset >= up_to and diverging is None,
                 )
             )
         except KafkaError as error:
-            reads.append(_refusal(replicas, one, error.code, limits))
+            reads.append(_refusal(replicas, fetch_info, error.code, limits))
         except StorageError:
-            reads.append(_refusal(replicas, one, ErrorCode.kafka_storage_error, limits))
+            reads.append(_refusal(replicas, fetch_info, ErrorCode.kafka_storage_error, limits))
     return reads
 
 
@@ -183,11 +187,11 @@ async def warmed(
 
 
 def _elsewhere(
-    one: FetchPartition, partition: Partition, preferred: BrokerId, limits: FetchLimits
+    fetch_info: FetchPartition, partition: Partition, preferred: BrokerId, limits: FetchLimits
 ) -> Read:
     log = partition.log
     return Read(
-        one,
+        fetch_info,
         ErrorCode.none,
         log.high_watermark,
         log.last_stable_offset,
@@ -198,17 +202,17 @@ def _elsewhere(
     )
 
 
-def _missing(replicas: ReplicaManager, one: FetchPartition) -> Partition:
-    if one.topic is None:
+def _missing(replicas: ReplicaManager, fetch_info: FetchPartition) -> Partition:
+    if fetch_info.topic is None:
         raise KafkaError(ErrorCode.unknown_topic_id)
-    return replicas.get(one.topic, one.partition)
+    return replicas.get(fetch_info.topic, fetch_info.partition)
 
 
 def _refusal(
-    replicas: ReplicaManager, one: FetchPartition, code: ErrorCode, limits: FetchLimits
+    replicas: ReplicaManager, fetch_info: FetchPartition, code: ErrorCode, limits: FetchLimits
 ) -> Read:
-    partition = replicas.partitions.get((one.topic or "", one.partition))
+    partition = replicas.partitions.get((fetch_info.topic or "", fetch_info.partition))
     if partition is None:
-        return Read(one, code)
+        return Read(fetch_info, code)
     aborted = () if limits.read_committed else None
-    return Read(one, code, aborted=aborted, meters=partition.meters)
+    return Read(fetch_info, code, aborted=aborted, meters=partition.meters)

@@ -255,16 +255,18 @@ class FetchSessions:
         return found
 
     def _watch(self, session: FetchSession, named: Iterable[FetchPartition]) -> None:
-        for one in named:
-            self._followers.setdefault((one.topic, one.partition), {})[session.id] = one.key
+        for fetch_info in named:
+            self._followers.setdefault((fetch_info.topic, fetch_info.partition), {})[session.id] = (
+                fetch_info.key
+            )
 
     def _unwatch(self, session: FetchSession, gone: Iterable[FetchPartition]) -> None:
-        for one in gone:
-            ids = self._followers.get((one.topic, one.partition))
-            if ids is not None and ids.get(session.id) == one.key:
+        for fetch_info in gone:
+            ids = self._followers.get((fetch_info.topic, fetch_info.partition))
+            if ids is not None and ids.get(session.id) == fetch_info.key:
                 del ids[session.id]
                 if not ids:
-                    del self._followers[one.topic, one.partition]
+                    del self._followers[fetch_info.topic, fetch_info.partition]
 
     def _create(self, named: list[FetchPartition], now_ms: int, new_id: int) -> FetchSession | None:
         if new_id in self._sessions or not self._make_room(len(named), now_ms):

@@ -548,14 +548,14 @@ class ReplicaFetcherManager:
     def lost_leaders(self) -> frozenset[BrokerId]:
         """Leaders that most likely are down, so that other brokers will soon lead."""
         fetchers = self._fetchers.items()
-        return frozenset(place.leader for place, one in fetchers if one.has_lost_leader)
+        return frozenset(place.leader for place, fetcher in fetchers if fetcher.has_lost_leader)
 
     def being_cut(
         self, keys: Collection[TopicPartition]
     ) -> dict[TopicPartition, asyncio.Future[None]]:
         """Return those of these logs that are being truncated, with a future that is done
         afterwards."""
-        self._ending = [one for one in self._ending if one.cutting]
+        self._ending = [fetcher for fetcher in self._ending if fetcher.cutting]
         fetchers = (*self._fetchers.values(), *self._ending)
         return {key: done for f in fetchers for key, done in f.cutting.items() if key in keys}
 

@@ -256,9 +256,9 @@ class ReplicaManager:
     ) -> None:
         """Record that a follower has everything before the offsets that it fetches.  `session` is
         the clock of its session, if any: partitions that it does not name count too."""
-        for one in wanted:
-            partition = self.partitions.get((one.topic, one.partition))
-            if partition is None or one.topic_id not in (None, partition.topic_id):
+        for fetch_info in wanted:
+            partition = self.partitions.get((fetch_info.topic, fetch_info.partition))
+            if partition is None or fetch_info.topic_id not in (None, partition.topic_id):
                 continue
             before = partition.log.high_watermark, partition.begins_at(replica)
             # The read that follows refuses the same, and returns the error.
@@ -266,10 +266,10 @@ class ReplicaManager:
                 proposal = partition.fetched_by(
                     replica,
                     broker_epoch,
-                    max(one.current_leader_epoch, NO_EPOCH),
-                    one.offset,
-                    one.last_fetched_epoch,
-                    one.log_start_offset,
+                    max(fetch_info.current_leader_epoch, NO_EPOCH),
+                    fetch_info.offset,
+                    fetch_info.last_fetched_epoch,
+                    fetch_info.log_start_offset,
                     session,
                 )
                 if proposal is not None:
@@ -281,8 +281,8 @@ class ReplicaManager:
 
     def forgotten_by(self, replica: BrokerId, forgotten: Iterable[FetchPartition]) -> None:
         """Stop counting a follower's session for these partitions, which left the session."""
-        for one in forgotten:
-            partition = self.partitions.get((one.topic, one.partition))
+        for fetch_info in forgotten:
+            partition = self.partitions.get((fetch_info.topic, fetch_info.partition))
             leader = None if partition is None else partition.leader
             if leader is not None and replica in leader.followers:
                 leader.followers[replica].left_session()

@@ -297,7 +297,7 @@ class Partition:
         Records below it exist on none of them, so they do not return whichever broker leads next.
         """
         followers = {} if self.leader is None else self.leader.followers
-        starts = [one.log_start_offset for id_, one in followers.items() if id_ in live]
+        starts = [follower.log_start_offset for id_, follower in followers.items() if id_ in live]
         return min(self.log.log_start_offset, *starts) if starts else self.log.log_start_offset
 
     def reconsider(self) -> None:

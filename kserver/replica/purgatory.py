@@ -85,8 +85,8 @@ class Purgatory:
         return wait
 
     def check(self, key: Hashable) -> None:
-        for one in self.dependents(key):
-            self._ask(one)
+        for dependent in self.dependents(key):
+            self._ask(dependent)
         self._ask(key)
 
     def _ask(self, key: Hashable) -> None:

@@ -35,7 +35,9 @@ def nearest(
     """Return the replica that a consumer in `rack` should read from."""
     if leader_rack == rack:
         return leader
-    near = [one for one in followers if one.rack == rack]
+    near = [replica for replica in followers if replica.rack == rack]
     if not near:
         return leader
-    return max(near, key=lambda one: (one.log_end_offset, one.caught_up_ms, -one.broker)).broker
+    return max(
+        near, key=lambda replica: (replica.log_end_offset, replica.caught_up_ms, -replica.broker)
+    ).broker

@@ -40,28 +40,30 @@ def encode(event: Event, transaction_version: int) -> tuple[bytes, bytes | None]
     """Return key and value; `transaction_version` is the cluster's."""
     if isinstance(event, Forgotten):
         return _key(event.transactional_id), None
-    one = event.transaction
+    transaction = event.transaction
     by_topic: dict[str, list[int]] = {}
-    for topic, partition in sorted(one.partitions):
+    for topic, partition in sorted(transaction.partitions):
         by_topic.setdefault(topic, []).append(partition)
     topics = [{"topic": name, "partitionIds": ids} for name, ids in by_topic.items()]
     values: dict[str, Any] = {
-        "producerId": one.producer_id,
-        "previousProducerId": one.previous_id,
-        "nextProducerId": one.next_id,
-        "producerEpoch": one.epoch,
-        "transactionTimeoutMs": one.timeout_ms,
-        "transactionStatus": one.state.value,
-        "transactionPartitions": None if one.state is TransactionState.EMPTY else topics,
-        "transactionLastUpdateTimestampMs": one.updated_ms,
-        "transactionStartTimestampMs": one.started_ms,
-        "clientTransactionVersion": one.version,
+        "producerId": transaction.producer_id,
+        "previousProducerId": transaction.previous_id,
+        "nextProducerId": transaction.next_id,
+        "producerEpoch": transaction.epoch,
+        "transactionTimeoutMs": transaction.timeout_ms,
+        "transactionStatus": transaction.state.value,
+        "transactionPartitions": None if transaction.state is TransactionState.EMPTY else topics,
+        "transactionLastUpdateTimestampMs": transaction.updated_ms,
+        "transactionStartTimestampMs": transaction.started_ms,
+        "clientTransactionVersion": transaction.version,
     }
     has_tagged_fields = (
-        one.version or one.previous_id != NO_PRODUCER_ID or one.next_id != NO_PRODUCER_ID
+        transaction.version
+        or transaction.previous_id != NO_PRODUCER_ID
+        or transaction.next_id != NO_PRODUCER_ID
     )
     version = 1 if has_tagged_fields or transaction_version >= FLEXIBLE_VALUES else 0
-    return _key(one.id), RECORDS.encode_value(TRANSACTION, version, values)
+    return _key(transaction.id), RECORDS.encode_value(TRANSACTION, version, values)
 
 
 def decode(key: bytes, value: bytes | None) -> Event | None:

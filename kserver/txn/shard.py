@@ -203,9 +203,9 @@ class TransactionShard:
         effects: list[WriteMarkers] = []
         if self._next_abort_ms is not None and self._next_abort_ms <= now.ms:
             timed_out = (
-                Changed(one.fenced(self._version, now.wall_ms))
-                for one in map(self.transactions.__getitem__, self._ongoing)
-                if one.has_timed_out(now.wall_ms)
+                Changed(transaction.fenced(self._version, now.wall_ms))
+                for transaction in map(self.transactions.__getitem__, self._ongoing)
+                if transaction.has_timed_out(now.wall_ms)
             )
             aborted, is_all = take_what_fits(timed_out, self.encode, MAX_IDS_PER_BATCH)
             changes += aborted
@@ -215,9 +215,9 @@ class TransactionShard:
         if is_removal_due and not changes:
             unused_ms = now.wall_ms - self._config().transactional_id_expiration_ms
             unused = (
-                Forgotten(one.dead().id)
-                for one in self.transactions.values()
-                if one.state in RESTING and one.updated_ms <= unused_ms
+                Forgotten(transaction.dead().id)
+                for transaction in self.transactions.values()
+                if transaction.state in RESTING and transaction.updated_ms <= unused_ms
             )
             gone, is_all = take_what_fits(unused, self.encode, MAX_IDS_PER_BATCH)
             changes += gone
@@ -241,8 +241,12 @@ class TransactionShard:
     def loaded(self, now: Now) -> Outcome:
         """Send the markers of transactions that were prepared."""
         self._set_deadlines(now, ongoing=bool(self._ongoing), kept=bool(self.transactions))
-        prepared = [one for one in self.transactions.values() if one.state in PREPARED]
-        return Outcome(effects=[_markers(one) for one in prepared])
+        prepared = [
+            transaction
+            for transaction in self.transactions.values()
+            if transaction.state in PREPARED
+        ]
+        return Outcome(effects=[_markers(transaction) for transaction in prepared])
 
     def image_changed(self, image: ClusterMetadata, now: Now) -> Outcome:
         self._version = image.features.transaction_version
@@ -274,11 +278,13 @@ class TransactionShard:
 
     def check(self) -> None:
         """Assert the invariants."""
-        for transactional_id, one in self.transactions.items():
-            assert one.id == transactional_id
-            one.check()
+        for transactional_id, transaction in self.transactions.items():
+            assert transaction.id == transactional_id
+            transaction.check()
         ongoing = {
-            one.id for one in self.transactions.values() if one.state is TransactionState.ONGOING
+            transaction.id
+            for transaction in self.transactions.values()
+            if transaction.state is TransactionState.ONGOING
         }
         assert self._ongoing.keys() == ongoing
 

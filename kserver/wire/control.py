@@ -335,14 +335,14 @@ class StopReplicaRequest(ControlMessage):
                 for topic in values["topics"]
                 for partition in topic["partitionIndexes"]
             ]  # fmt: skip
-            values["topicStates"] = _grouped([one | deleted for one in ungrouped])
+            values["topicStates"] = _grouped([state | deleted for state in ungrouped])
         return values
 
     @classmethod
     def _as_of(cls, version: int, values: Values) -> Values:
         if version <= 2:
             ungrouped = _ungrouped(values["topicStates"])
-            deleted = {one["deletePartition"] for one in ungrouped}
+            deleted = {state["deletePartition"] for state in ungrouped}
             assert len(deleted) <= 1, f"StopReplica v{version} deletes all of them or none"
             values["deletePartitions"] = True in deleted
             values["ungroupedPartitions"] = ungrouped
@@ -526,7 +526,7 @@ def _made(cls: Any, values: Values) -> Any:
             continue
         value = values[name]
         if inner is not None:
-            value = tuple(_made(inner, one) for one in value)
+            value = tuple(_made(inner, element) for element in value)
         elif isinstance(value, list):
             value = tuple(value)
         elif name == "errorCode":
@@ -546,5 +546,5 @@ def _values(message: Any) -> Values:
     found: Values = {}
     for field, (name, inner) in _fields(message.__class__).items():
         value = getattr(message, field)
-        found[name] = value if inner is None else [_values(one) for one in value]
+        found[name] = value if inner is None else [_values(element) for element in value]
     return found

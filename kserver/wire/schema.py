@@ -364,8 +364,8 @@ class _Writer:
             self.element(field, value)
             return
         self.count(None if value is None else len(value), ">i")
-        for one in value or ():
-            self.element(field, one)
+        for element in value or ():
+            self.element(field, element)
 
     def element(self, field: Field, value: Any) -> None:
         if field.type == STRUCT:
@@ -401,7 +401,7 @@ def _shown(fields: Iterable[Field], version: int, values: Mapping[str, Any]) -> 
             if field.type == STRUCT:
                 show = _struct_shown(field.fields, version)
             if value is not None and show is not None:
-                value = [show(one) for one in value] if field.is_array else show(value)
+                value = [show(element) for element in value] if field.is_array else show(value)
             found[field.name] = value
     return found
 

@@ -104,8 +104,8 @@ def can_open(files: int) -> bool:
             raise
         return False
     finally:
-        for one in tried:
-            os.close(one)
+        for descriptor in tried:
+            os.close(descriptor)
     return True
 
 

@@ -110,7 +110,7 @@ class View:
             case OpCode.PING:
                 return []
             case OpCode.MULTI_READ:
-                return multi(self._each(*one) for one in record)
+                return multi(self._each(*operation) for operation in record)
             case OpCode.SET_WATCHES | OpCode.SET_WATCHES2:
                 self._set_watches(record)
                 return []
