@@ -14,6 +14,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from tests.bench.machine import BenchError
@@ -154,11 +155,13 @@ class Timeline:
         self.command = [sys.executable, "-P", "-m", module, *words]
 
     def __enter__(self) -> Timeline:
+        # A file, as nobody reads a pipe while librdkafka logs each failed connection.
+        self._errors = TemporaryFile("w+")
         self._process = subprocess.Popen(
             self.command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=self._errors,
             text=True,
             env=os.environ | {"PYTHONPATH": str(ROOT)},
         )
@@ -173,6 +176,7 @@ class Timeline:
         self._limit.cancel()
         self._process.kill()
         self._process.wait()
+        self._errors.close()
 
     def next_after(self, began: float) -> float:
         """Return the seconds from `began`, of the monotonic clock, until a record that was sent
@@ -197,8 +201,8 @@ class Timeline:
 
     def _line(self) -> str:
         assert self._process.stdout is not None
-        assert self._process.stderr is not None
         line = self._process.stdout.readline()
         if not line:
-            raise BenchError(f"a client of {self.kind} ended: {self._process.stderr.read()}")
+            self._errors.seek(0)
+            raise BenchError(f"a client of {self.kind} ended: {self._errors.read()}")
         return line
