@@ -133,7 +133,7 @@ class Assembly:
             purgatory=purgatory,
             knows_roles=knows_roles,
             timeout_ms=lambda: config().request_timeout_ms,
-            perform=lambda wanted: self.marker_sender.send(wanted),
+            perform=lambda effect: self.marker_sender.send(effect),
         )
 
         def peers(use: str) -> Peers:

@@ -282,12 +282,12 @@ class Broker:
     def _rebind(self, config: BrokerConfig, listeners: Listeners) -> bool:
         """Bind the addresses in `config`; return whether they have changed.  An address that
         cannot be bound is logged, and tried again at the next change."""
-        wanted = config.endpoints
-        gone = [endpoint for endpoint in self._bound if endpoint not in wanted]
+        endpoints = config.endpoints
+        gone = [endpoint for endpoint in self._bound if endpoint not in endpoints]
         for endpoint in gone:
             listeners.drop(endpoint.listener)
             del self._bound[endpoint]
-        added = [endpoint for endpoint in wanted if endpoint not in self._bound]
+        added = [endpoint for endpoint in endpoints if endpoint not in self._bound]
         for endpoint in added:
             try:
                 self._bound[endpoint] = listeners.bind(endpoint)

@@ -139,8 +139,8 @@ class ClusterMetadata:
         names.update((topic.id, name) for name, topic in changed.items())
         gone = self.deleted_topics
         if deleted or not gone.keys().isdisjoint(changed):
-            kept = [*(name for name in gone if name not in changed), *deleted]
-            gone = MappingProxyType(dict.fromkeys(kept[-MAX_DELETED_TOPICS:]))
+            deleted_names = [*(name for name in gone if name not in changed), *deleted]
+            gone = MappingProxyType(dict.fromkeys(deleted_names[-MAX_DELETED_TOPICS:]))
         return replace(
             self,
             topics=MappingProxyType(topics),
@@ -157,8 +157,8 @@ class ClusterMetadata:
     def with_group_config(self, group: str, overrides: Mapping[str, str]) -> ClusterMetadata:
         """Return a new image with these overrides of one group."""
         configs = {**self.group_configs, group: overrides}
-        kept = {name: values for name, values in configs.items() if values}
-        return replace(self, group_configs=MappingProxyType(kept))
+        nonempty = {name: values for name, values in configs.items() if values}
+        return replace(self, group_configs=MappingProxyType(nonempty))
 
     def updated(
         self, update: UpdateMetadataRequest, configs: Mapping[str, Mapping[str, str]]

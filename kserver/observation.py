@@ -155,7 +155,7 @@ class Observation:
     def _observe_replicas(self, parts: Parts) -> None:
         hosted = parts.replicas.partitions
 
-        def led() -> list[Partition]:
+        def leaders() -> list[Partition]:
             return [partition for partition in hosted.values() if partition.is_leader]
 
         def offline() -> int:
@@ -163,16 +163,16 @@ class Observation:
             return placed - sum(partition.log.failure is None for partition in hosted.values())
 
         gauge = self.metrics.gauge
-        gauge(catalog.LEADERS, lambda: len(led()))
+        gauge(catalog.LEADERS, lambda: len(leaders()))
         gauge(catalog.PARTITIONS, lambda: len(hosted))
         gauge(catalog.OFFLINE_REPLICAS, offline)
-        gauge(catalog.UNDER_REPLICATED, lambda: sum(map(_is_under_replicated, led())))
-        gauge(catalog.UNDER_MIN_ISR, lambda: sum(map(_is_under_min_isr, led())))
-        gauge(catalog.AT_MIN_ISR, lambda: sum(map(_is_at_min_isr, led())))
+        gauge(catalog.UNDER_REPLICATED, lambda: sum(map(_is_under_replicated, leaders())))
+        gauge(catalog.UNDER_MIN_ISR, lambda: sum(map(_is_under_min_isr, leaders())))
+        gauge(catalog.AT_MIN_ISR, lambda: sum(map(_is_at_min_isr, leaders())))
 
         def each(metric: Metric, value: Callable[[Partition], int]) -> None:
             self.metrics.add(
-                metric, lambda: [(_labels(partition), value(partition)) for partition in led()]
+                metric, lambda: [(_labels(partition), value(partition)) for partition in leaders()]
             )
 
         each(catalog.REPLICAS_COUNT, lambda partition: partition.replica_count)
@@ -184,7 +184,7 @@ class Observation:
         each(catalog.OLDEST_OFFSET, lambda partition: partition.log.log_start_offset)
 
         meters = parts.replicas.meters
-        gauge(catalog.REASSIGNING, lambda: sum(partition.is_reassigning for partition in led()))
+        gauge(catalog.REASSIGNING, lambda: sum(partition.is_reassigning for partition in leaders()))
         gauge(catalog.ISR_SHRINKS, lambda: meters.isr_shrinks)
         gauge(catalog.ISR_EXPANDS, lambda: meters.isr_expands)
         gauge(catalog.FAILED_ISR_UPDATES, lambda: meters.failed_isr_updates)
@@ -267,7 +267,9 @@ class Observation:
             lambda: sum(len(topic.partitions) for topic in context.topics.values()),
         )
         gauge(catalog.TOPICS_TO_DELETE, lambda: len(context.deletions))
-        gauge(catalog.REPLICAS_TO_DELETE, lambda: sum(d.left for d in context.deletions.values()))
+        gauge(
+            catalog.REPLICAS_TO_DELETE, lambda: sum(d.remaining for d in context.deletions.values())
+        )
         gauge(
             catalog.TOPICS_INELIGIBLE,
             lambda: sum(d.ineligible > 0 for d in context.deletions.values()),
@@ -359,7 +361,7 @@ class Observation:
         )
         self.metrics.add(
             catalog.CONNECTIONS_MADE,
-            lambda: [((name, ONE_PROCESSOR), n) for name, n in listeners.taken.items()],
+            lambda: [((name, ONE_PROCESSOR), n) for name, n in listeners.accept_counts.items()],
         )
         self.metrics.gauge(catalog.FETCH_SESSIONS, lambda: len(parts.fetch_sessions))
         self.metrics.gauge(catalog.WAITING, lambda: len(parts.purgatory))

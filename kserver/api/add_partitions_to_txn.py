@@ -119,7 +119,7 @@ def _refused(
     return refused
 
 
-def _topics(asked: Any, codes: Mapping[TopicPartition, ErrorCode], new: Any) -> list[Any]:
+def _topics(topics: Any, codes: Mapping[TopicPartition, ErrorCode], new: Any) -> list[Any]:
     return [
         new(
             name=topic.name,
@@ -131,5 +131,5 @@ def _topics(asked: Any, codes: Mapping[TopicPartition, ErrorCode], new: Any) -> 
                 for index in topic.partitions
             ],
         )
-        for topic in asked
+        for topic in topics
     ]

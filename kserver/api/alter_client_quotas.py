@@ -26,14 +26,14 @@ KEY, VERSIONS = 49, range(0, 2)
 
 async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
-    wanted = [
+    changes = [
         Alteration(
             named=[(component.entity_type, component.entity_name) for component in entry.entity],
             changes=[(op.key, None if op.remove else op.value) for op in entry.ops],
         )
         for entry in request.entries
     ]
-    errors = await context.parts.configs.alter_quotas(wanted, validate_only=request.validate_only)
+    errors = await context.parts.configs.alter_quotas(changes, validate_only=request.validate_only)
     return reply(
         entries=[
             reply.entries(
@@ -44,6 +44,6 @@ async def handle(request: Any, context: Context) -> Any:
                     for kind, name in alteration.named
                 ],
             )
-            for alteration, error in zip(wanted, errors, strict=True)
+            for alteration, error in zip(changes, errors, strict=True)
         ]
     )

@@ -29,14 +29,14 @@ KEY, VERSIONS = 45, range(0, 2)
 async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
     may_change = getattr(request, "allow_replication_factor_change", True)
-    wanted = {
+    targets = {
         TopicPartition(topic.name, partition.partition_index): partition.replicas
         for topic in request.topics
         for partition in topic.partitions
     }
     try:
         results = await context.parts.controller.alter_reassignments(
-            wanted, allow_replication_factor_change=may_change
+            targets, allow_replication_factor_change=may_change
         )
     except KafkaError as error:
         return reply(

@@ -28,7 +28,7 @@ FIRST_STRICT = 3
 
 async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
-    wanted = [
+    new_partitions = [
         CreatablePartitions(
             name=topic.name,
             count=topic.count,
@@ -40,7 +40,7 @@ async def handle(request: Any, context: Context) -> Any:
     ]
     mutations = Mutations(context, strict=context.version >= FIRST_STRICT)
     errors = await context.parts.controller.create_partitions(
-        wanted, validate_only=request.validate_only, charge=mutations.charge
+        new_partitions, validate_only=request.validate_only, charge=mutations.charge
     )
     response = reply(
         results=[
@@ -49,7 +49,7 @@ async def handle(request: Any, context: Context) -> Any:
                 error_code=error.code if error else ErrorCode.none,
                 error_message=(error.message or None) if error else None,
             )
-            for new, error in zip(wanted, errors, strict=True)
+            for new, error in zip(new_partitions, errors, strict=True)
         ]
     )
     return mutations.throttled(response)

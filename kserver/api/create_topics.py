@@ -37,7 +37,7 @@ async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
     # The controller gets each topic once.
     refused = _refused(request.topics)
-    wanted = [
+    new_topics = [
         CreatableTopic(
             name=topic.name,
             partitions=topic.num_partitions,
@@ -50,9 +50,9 @@ async def handle(request: Any, context: Context) -> Any:
     ]
     mutations = Mutations(context, strict=context.version >= FIRST_STRICT)
     made = await context.parts.controller.create_topics(
-        wanted, validate_only=request.validate_only, charge=mutations.charge
+        new_topics, validate_only=request.validate_only, charge=mutations.charge
     )
-    results = dict(zip([new.name for new in wanted], made, strict=True))
+    results = dict(zip([new.name for new in new_topics], made, strict=True))
     topics = []
     for name, topic in (results | refused).items():
         if not isinstance(topic, TopicInfo):

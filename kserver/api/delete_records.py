@@ -56,10 +56,10 @@ async def handle(request: Any, context: Context) -> Any:
     reply, parts = reply_to(request), context.parts
     outcomes: dict[tuple[str, int], Deletion | ErrorCode] = {}
     for topic in request.topics:
-        for asked in topic.partitions:
-            key = (topic.name, asked.partition_index)
+        for partition in topic.partitions:
+            key = (topic.name, partition.partition_index)
             try:
-                outcomes[key] = _delete(*key, asked.offset, context)
+                outcomes[key] = _delete(*key, partition.offset, context)
             except KafkaError as error:
                 outcomes[key] = error.code
     await parts.logs.write_log_starts()
@@ -82,8 +82,8 @@ async def handle(request: Any, context: Context) -> Any:
             reply.topics(
                 name=topic.name,
                 partitions=[
-                    partition_result(topic.name, asked.partition_index)
-                    for asked in topic.partitions
+                    partition_result(topic.name, partition.partition_index)
+                    for partition in topic.partitions
                 ],
             )
             for topic in request.topics

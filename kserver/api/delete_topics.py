@@ -28,21 +28,21 @@ KEY, VERSIONS = 20, range(1, 7)
 
 FIRST_STRICT = 5
 
-Asked = tuple[str | None, UUID | None]
+TopicKey = tuple[str | None, UUID | None]
 
 
 async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
     if context.version >= 6:
-        asked: list[Asked] = [(t.name, t.topic_id) for t in request.topics]
+        keys: list[TopicKey] = [(t.name, t.topic_id) for t in request.topics]
     else:
-        asked = [(name, None) for name in request.topic_names]
+        keys = [(name, None) for name in request.topic_names]
     image = context.parts.metadata.current
     outcomes: list[tuple[str | None, UUID | None, KafkaError | None]] = []
     names: list[str] = []
-    times = Counter(asked)
-    reported: set[Asked] = set()
-    for key in asked:
+    times = Counter(keys)
+    reported: set[TopicKey] = set()
+    for key in keys:
         if key in reported:
             continue
         name, topic_id = key

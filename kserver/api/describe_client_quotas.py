@@ -42,8 +42,10 @@ async def handle(request: Any, context: Context) -> Any:
                     entry.entity(entity_type=kind, entity_name=name)
                     for kind, name in names_of(entity)
                 ],
-                values=[entry.values(key=key, value=bound) for key, bound in in_kafkas_order(held)],
+                values=[
+                    entry.values(key=key, value=bound) for key, bound in in_kafkas_order(bounds)
+                ],
             )
-            for entity, held in found
+            for entity, bounds in found
         ],
     )

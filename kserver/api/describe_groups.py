@@ -32,8 +32,8 @@ DEAD = "Dead"
 
 async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
-    asked = getattr(request, "include_authorized_operations", False)
-    operations = GROUP_OPERATIONS if asked else NOT_ASKED
+    with_operations = getattr(request, "include_authorized_operations", False)
+    operations = GROUP_OPERATIONS if with_operations else NOT_ASKED
     return reply(
         groups=[
             reply.groups(group_id=group_id, **await _describe(group_id, operations, reply, context))

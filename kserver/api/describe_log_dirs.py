@@ -27,21 +27,23 @@ from kserver.wire.versions import reply_to
 
 KEY, VERSIONS = 35, range(1, 6)
 
-Asked = Callable[[TopicPartition], bool]
+PartitionFilter = Callable[[TopicPartition], bool]
 
 
 async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
     if request.topics is None:
-        asked: Asked = lambda _: True  # noqa: E731
+        matches: PartitionFilter = lambda _: True  # noqa: E731
     else:
         named = {(topic.topic, p) for topic in request.topics for p in topic.partitions}
-        asked = named.__contains__
-    results = [await _described(reply, d, asked, context) for d in context.parts.logs.directories]
+        matches = named.__contains__
+    results = [await _described(reply, d, matches, context) for d in context.parts.logs.directories]
     return reply(error_code=ErrorCode.none, results=results)
 
 
-async def _described(reply: Any, directory: LogDirectory, asked: Asked, context: Context) -> Any:
+async def _described(
+    reply: Any, directory: LogDirectory, matches: PartitionFilter, context: Context
+) -> Any:
     disk, path = context.parts.world.disk, directory.path
     try:
         if directory.failure is not None:
@@ -52,7 +54,7 @@ async def _described(reply: Any, directory: LogDirectory, asked: Asked, context:
     logs = context.parts.logs
     topics: dict[str, list[Any]] = defaultdict(list)
     for log in logs.logs_in(directory):
-        if asked(log.topic_partition):
+        if matches(log.topic_partition):
             current = logs.get(log.topic_partition)
             topics[log.topic_partition.topic].append(
                 reply.results.topics.partitions(

@@ -27,25 +27,25 @@ KEY, VERSIONS = 75, range(0, 1)
 async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
     image = context.parts.metadata.current
-    asked = {topic.name for topic in request.topics}
-    names = sorted(asked or image.topics)
+    named = {topic.name for topic in request.topics}
+    names = sorted(named or image.topics)
     first = 0
     cursor = request.cursor
     if cursor is not None:
         # If all topics are requested, the cursor's topic may have been deleted meanwhile.
-        if cursor.partition_index < 0 or (asked and cursor.topic_name not in asked):
+        if cursor.partition_index < 0 or (named and cursor.topic_name not in named):
             invalid = ErrorCode.invalid_request
             return reply(topics=[reply.topics(error_code=invalid, name=name) for name in names])
         names = [name for name in names if name >= cursor.topic_name]
         if names and names[0] == cursor.topic_name:
             first = cursor.partition_index
-    left = min(
+    remaining = min(
         request.response_partition_limit, context.parts.config().max_request_partition_size_limit
     )
-    left = max(left, 1)
+    remaining = max(remaining, 1)
     topics: list[Any] = []
     for name in names:
-        if left == 0:
+        if remaining == 0:
             return reply(
                 topics=topics,
                 next_cursor=reply.next_cursor(topic_name=name, partition_index=0),
@@ -54,7 +54,7 @@ async def handle(request: Any, context: Context) -> Any:
         if topic is None:
             topics.append(reply.topics(error_code=_why_missing(name), name=name))
             continue
-        some = topic.partitions[first : first + left]
+        some = topic.partitions[first : first + remaining]
         topics.append(
             reply.topics(
                 error_code=ErrorCode.none,
@@ -72,7 +72,7 @@ async def handle(request: Any, context: Context) -> Any:
                 ],
             )
         )
-        left -= len(some)
+        remaining -= len(some)
         if first + len(some) < len(topic.partitions):
             return reply(
                 topics=topics,

@@ -29,9 +29,9 @@ KEY, VERSIONS = 43, range(0, 3)
 
 async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
-    wanted = None
+    keys = None
     if request.topic_partitions is not None:
-        wanted = [
+        keys = [
             TopicPartition(topic.topic, number)
             for topic in request.topic_partitions
             for number in topic.partitions
@@ -40,17 +40,17 @@ async def handle(request: Any, context: Context) -> Any:
     code = ErrorCode.none
     try:
         election = ElectionType(request.election_type if context.version >= 1 else 0)
-        results = await context.parts.controller.elect_leaders(election, wanted)
+        results = await context.parts.controller.elect_leaders(election, keys)
     except ValueError:
         code = ErrorCode.invalid_request
         error = KafkaError(code, f"There is no election type {request.election_type}.")
-        results = dict.fromkeys(wanted or (), error)
+        results = dict.fromkeys(keys or (), error)
     except KafkaError as error:
         code = error.code
-        results = dict.fromkeys(wanted or (), error)
+        results = dict.fromkeys(keys or (), error)
     topics: dict[str, list[Any]] = {}
     for key, refused in results.items():
-        if wanted is None and refused and refused.code is ErrorCode.election_not_needed:
+        if keys is None and refused and refused.code is ErrorCode.election_not_needed:
             continue
         topics.setdefault(key.topic, []).append(
             reply.replica_election_results.partition_result(

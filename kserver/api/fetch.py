@@ -82,16 +82,16 @@ class Parked:
         self.pending = Pending(exclusive=True)
 
     @property
-    def wanted(self) -> Sequence[FetchPartition]:
+    def fetch_infos(self) -> Sequence[FetchPartition]:
         """Partitions to read now."""
         session = self.fetching.session
         if self.limits.is_follower and self.fetching.incremental and session is not None:
-            return session.active_wanted()
-        return self.fetching.wanted
+            return session.active_fetch_infos()
+        return self.fetching.fetch_infos
 
     def retry(self) -> bool:
         """Try to respond; the purgatory calls this when a partition has changed."""
-        reads = read(self.parts.replicas, self.wanted, self.limits)
+        reads = read(self.parts.replicas, self.fetch_infos, self.limits)
         if isinstance(reads, NotInMemory):
             self.parts.spawn(self.finish_cold(reads))
             return True
@@ -104,7 +104,7 @@ class Parked:
         return True
 
     def expired(self) -> None:
-        reads = read(self.parts.replicas, self.wanted, self.limits)
+        reads = read(self.parts.replicas, self.fetch_infos, self.limits)
         if isinstance(reads, NotInMemory):
             self.parts.spawn(self.finish_cold(reads))
         else:
@@ -112,7 +112,7 @@ class Parked:
 
     async def finish_cold(self, cold: NotInMemory) -> None:
         """Wait for the disk, then respond with the data that is available."""
-        self._complete(await warmed(self.parts.replicas, self.wanted, self.limits, cold))
+        self._complete(await warmed(self.parts.replicas, self.fetch_infos, self.limits, cold))
 
     def _complete(self, reads: Sequence[Read]) -> None:
         self.pending.complete(
@@ -136,24 +136,24 @@ def handle_frame(
     began_s = parts.loop.time() if measured else 0.0
     names = parts.metadata.current.topic_names
     request = fetch_bytes.read_request(frame, at, version, names)
-    wanted = request.wanted
+    fetch_infos = request.fetch_infos
     is_follower = request.replica_id > NO_BROKER
     if is_follower:
         if not is_broker(request.replica_id, session, parts):
             code = ErrorCode.not_leader_or_follower
-            refused = [Read(fetch_info, code, aborted=None) for fetch_info in wanted]
+            refused = [Read(fetch_info, code, aborted=None) for fetch_info in fetch_infos]
             return fetch_bytes.write_response(version, header.correlation_id, NO_SESSION, refused)
         measured = False  # replication does not count for a client's quota
     if request.session_epoch == FINAL_EPOCH:
         if request.session_id != NO_SESSION:
             parts.fetch_sessions.end(request.session_id)
-        fetching = Fetching(wanted, None, False)
+        fetching = Fetching(fetch_infos, None, False)
     else:
         try:
             fetching = parts.fetch_sessions.begin(
                 request.session_id,
                 request.session_epoch,
-                wanted,
+                fetch_infos,
                 request.forgotten,
                 now_ms=parts.world.clock.now_ms(),
                 new_id=parts.world.random.randint(1, 2**31 - 1),
@@ -168,12 +168,12 @@ def handle_frame(
         # A fetch in a session covers all its partitions: those that it does not name have not
         # moved, and are still caught up.
         parts.replicas.forgotten_by(request.replica_id, fetching.forgotten)
-        kept = fetching.session
+        fetch_session = fetching.session
         parts.replicas.fetched_by(
             request.replica_id,
             request.broker_epoch,
-            fetching.wanted,
-            None if kept is None else kept.clock,
+            fetching.fetch_infos,
+            None if fetch_session is None else fetch_session.clock,
         )
     max_bytes = min(request.max_bytes, parts.config().fetch_max_bytes)
     min_bytes = request.min_bytes
@@ -190,8 +190,8 @@ def handle_frame(
     )
     if is_follower and fetching.incremental and fetching.session is not None:
         # The follower's progress may have raised the high watermark of other partitions.
-        fetching = fetching._replace(wanted=fetching.session.active_wanted())
-    reads = read(parts.replicas, fetching.wanted, limits)
+        fetching = fetching._replace(fetch_infos=fetching.session.active_fetch_infos())
+    reads = read(parts.replicas, fetching.fetch_infos, limits)
     if isinstance(reads, NotInMemory):
         parked = Parked(header, session, parts, fetching, limits, min_bytes, began_s)
         parts.spawn(parked.finish_cold(reads))
@@ -212,7 +212,7 @@ def handle_frame(
     if is_follower and fetching.incremental:
         keys = [fetching.session]
     else:
-        keys = [(fetch_info.topic, fetch_info.partition) for fetch_info in fetching.wanted]
+        keys = [(fetch_info.topic, fetch_info.partition) for fetch_info in fetching.fetch_infos]
     deadline_s = parts.loop.time() + request.max_wait_ms / 1000
     wait = parts.purgatory.wait(keys, parked.retry, deadline_s, parked.expired)
     parked.pending.on_abandoned = wait.end
@@ -242,7 +242,7 @@ def _has_news(parts: Parts, fetching: Fetching, limits: FetchLimits, reads: Sequ
     if not limits.is_follower or session is None or not parts.replicas.selects_replicas:
         return False
     for result in reads:
-        known = session.partitions.get(result.wanted.key)
+        known = session.partitions.get(result.fetch_info.key)
         if known is not None and known.high_watermark < result.high_watermark:
             return True
     return False
@@ -255,7 +255,7 @@ def _set_idle(fetching: Fetching, limits: FetchLimits, reads: Sequence[Read]) ->
     if session is None or not limits.is_follower:
         return
     for result in reads:
-        key = result.wanted.key
+        key = result.fetch_info.key
         if (
             result.is_at_end
             and result.error is ErrorCode.none
@@ -276,7 +276,9 @@ def _within_quotas(
     if limits.is_follower:
         for result in reads:
             if result.size:
-                parts.replicas.sent((result.wanted.topic, result.wanted.partition), result.size)
+                parts.replicas.sent(
+                    (result.fetch_info.topic, result.fetch_info.partition), result.size
+                )
     elif parts.quotas.active:
         size = sum([result.size for result in reads])
         wait_ms = throttling.charge_fetch(size, spent_s, header.client_id or "", session, parts)
@@ -330,7 +332,7 @@ def _changed(fetching: Fetching, reads: Sequence[Read]) -> list[Read]:
     changed = []
     with_bytes = []
     for result in reads:
-        known = session.partitions.get(result.wanted.key)
+        known = session.partitions.get(result.fetch_info.key)
         if known is None:
             continue
         news = (
@@ -350,6 +352,6 @@ def _changed(fetching: Fetching, reads: Sequence[Read]) -> list[Read]:
                 # Repeat an error in each response until it is resolved.
                 known.high_watermark = -1
         if result.size:
-            with_bytes.append(result.wanted.key)
+            with_bytes.append(result.fetch_info.key)
     session.rotate(with_bytes)
     return changed

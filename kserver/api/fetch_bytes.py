@@ -41,12 +41,12 @@ _REPLICA = struct.Struct(">i")
 # max wait, min bytes, max bytes, isolation level; then session id and epoch
 _LIMITS = struct.Struct(">iiib")
 _SESSION = struct.Struct(">ii")
-# One wanted partition: index, [current leader epoch,] offset, [last fetched epoch,]
+# One partition of a request: index, [current leader epoch,] offset, [last fetched epoch,]
 # [log start offset,] max bytes
-_WANTED_V4 = struct.Struct(">iqi")
-_WANTED_V5 = struct.Struct(">iqqi")
-_WANTED_V9 = struct.Struct(">iiqqi")
-_WANTED_V12 = struct.Struct(">iiqiqi")
+_FETCH_INFO_V4 = struct.Struct(">iqi")
+_FETCH_INFO_V5 = struct.Struct(">iqqi")
+_FETCH_INFO_V9 = struct.Struct(">iiqqi")
+_FETCH_INFO_V12 = struct.Struct(">iiqiqi")
 _REPLICA_STATE_TAG = 1
 _REPLICA_STATE = struct.Struct(">iq")
 
@@ -75,7 +75,7 @@ class Request(NamedTuple):
     read_committed: bool
     session_id: int
     session_epoch: int
-    wanted: list[FetchPartition]
+    fetch_infos: list[FetchPartition]
     forgotten: list[tuple[UUID | str | None, int]]
     rack: str
     """Rack of a consumer that may read from a near replica; empty if not sent."""
@@ -105,31 +105,31 @@ def _read_request(
     if version >= FIRST_WITH_SESSIONS:
         session_id, session_epoch = _SESSION.unpack_from(frame, at)
         at += 8
-    wanted: list[FetchPartition] = []
+    fetch_infos: list[FetchPartition] = []
     count, at = _read_count(frame, at, flexible)
-    left = _less(MAX_PARTITIONS, count)
+    remaining = _less(MAX_PARTITIONS, count)
     for _ in range(count):
         topic, topic_id, at = _read_topic(frame, at, version, topic_names)
         partitions, at = _read_count(frame, at, flexible)
-        left = _less(left, partitions)
+        remaining = _less(remaining, partitions)
         for _ in range(partitions):
             if flexible:
-                index, current, offset, last, start, limit = _WANTED_V12.unpack_from(frame, at)
+                index, current, offset, last, start, limit = _FETCH_INFO_V12.unpack_from(frame, at)
                 at = _skip_tags(frame, at + 32)
             elif version >= 9:
-                index, current, offset, start, limit = _WANTED_V9.unpack_from(frame, at)
+                index, current, offset, start, limit = _FETCH_INFO_V9.unpack_from(frame, at)
                 last = NO_EPOCH
                 at += 28
             else:
                 current = last = NO_EPOCH
                 start = -1
                 if version >= 5:
-                    index, offset, start, limit = _WANTED_V5.unpack_from(frame, at)
+                    index, offset, start, limit = _FETCH_INFO_V5.unpack_from(frame, at)
                     at += 24
                 else:
-                    index, offset, limit = _WANTED_V4.unpack_from(frame, at)
+                    index, offset, limit = _FETCH_INFO_V4.unpack_from(frame, at)
                     at += 16
-            wanted.append(
+            fetch_infos.append(
                 FetchPartition(topic, topic_id, index, current, offset, last, start, limit)
             )
         if flexible:
@@ -137,11 +137,11 @@ def _read_request(
     forgotten: list[tuple[UUID | str | None, int]] = []
     if version >= FIRST_WITH_SESSIONS:
         count, at = _read_count(frame, at, flexible)
-        left = _less(left, count)
+        remaining = _less(remaining, count)
         for _ in range(count):
             topic, topic_id, at = _read_topic(frame, at, version, topic_names)
             partitions, at = _read_count(frame, at, flexible)
-            left = _less(left, partitions)
+            remaining = _less(remaining, partitions)
             for _ in range(partitions):
                 forgotten.append((topic_id or topic, _I32.unpack_from(frame, at)[0]))
                 at += 4
@@ -161,16 +161,16 @@ def _read_request(
         isolation == READ_COMMITTED,
         session_id,
         session_epoch,
-        wanted,
+        fetch_infos,
         forgotten,
         rack,
     )
 
 
-def _less(left: int, count: int) -> int:
-    if count > left:
+def _less(remaining: int, count: int) -> int:
+    if count > remaining:
         raise ProtocolError(f"a Fetch request for more than {MAX_PARTITIONS} partitions")
-    return left - max(count, 0)
+    return remaining - max(count, 0)
 
 
 def _read_count(frame: memoryview, at: int, flexible: bool) -> tuple[int, int]:
@@ -255,7 +255,7 @@ def write_response(
     topics = _by_topic(reads)
     pieces.append(_count(len(topics), flexible))
     for topic_reads in topics:
-        pieces.append(_topic(topic_reads[0].wanted, version))
+        pieces.append(_topic(topic_reads[0].fetch_info, version))
         pieces.append(_count(len(topic_reads), flexible))
         for read in topic_reads:
             pieces.append(_partition(read, version, flexible))
@@ -295,7 +295,7 @@ def _by_topic(reads: Sequence[Read]) -> list[Sequence[Read]]:
     topics: list[list[Read]] = []
     last: object = topics
     for read in reads:
-        topic = read.wanted.topic_id or read.wanted.topic
+        topic = read.fetch_info.topic_id or read.fetch_info.topic
         if topic != last:
             topics.append([])
             last = topic
@@ -303,10 +303,10 @@ def _by_topic(reads: Sequence[Read]) -> list[Sequence[Read]]:
     return list(topics)
 
 
-def _topic(wanted: FetchPartition, version: int) -> bytes:
+def _topic(fetch_info: FetchPartition, version: int) -> bytes:
     if version >= FIRST_WITH_TOPIC_IDS:
-        return (wanted.topic_id or NO_ID).bytes
-    name = (wanted.topic or "").encode()
+        return (fetch_info.topic_id or NO_ID).bytes
+    name = (fetch_info.topic or "").encode()
     if version >= FIRST_FLEXIBLE:
         return varint.encode_unsigned(len(name) + 1) + name
     return _I16.pack(len(name)) + name
@@ -314,8 +314,8 @@ def _topic(wanted: FetchPartition, version: int) -> bytes:
 
 def _partition(read: Read, version: int, flexible: bool) -> bytes:
     """Return a partition's response up to its records, ending with their size."""
-    wanted, error, high_watermark, stable, start, _, size, aborted, _, _, _, preferred = read
-    index, code = wanted.partition, error.value
+    fetch_info, error, high_watermark, stable, start, _, size, aborted, _, _, _, preferred = read
+    index, code = fetch_info.partition, error.value
     if not aborted:
         # A count of -1 means null.
         count = 0 if aborted is not None else -1

@@ -85,8 +85,10 @@ async def existing(name: str, context: Context) -> TopicInfo:
     topic = parts.metadata.current.topics.get(name)
     if topic is not None:
         return topic
-    wanted = wanted_topic(name, parts.config())
-    new = CreatableTopic(name, wanted.partitions, wanted.replication_factor, config=wanted.config)
+    internal = wanted_topic(name, parts.config())
+    new = CreatableTopic(
+        name, internal.partitions, internal.replication_factor, config=internal.config
+    )
     try:
         return await auto_creation.create(new, parts)
     except (KafkaError, StorageError) as error:

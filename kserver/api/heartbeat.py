@@ -49,7 +49,7 @@ def handle_frame(
     if header.api_version >= FIRST_WITH_INSTANCE_ID:
         instance_id = request.group_instance_id
     group_id = request.group_id
-    wanted = Heartbeat(group_id, request.generation_id, request.member_id, instance_id)
+    group_request = Heartbeat(group_id, request.generation_id, request.member_id, instance_id)
 
     def write(error: Any) -> bytes:
         wait_ms = 0
@@ -57,7 +57,7 @@ def handle_frame(
             wait_ms = throttling.charge_request(began_s, header, session, parts)
         return _write(header, _code(error), wait_ms)
 
-    return respond(group_id, wanted, parts, write)
+    return respond(group_id, group_request, parts, write)
 
 
 def _code(error: KafkaError | None) -> ErrorCode:

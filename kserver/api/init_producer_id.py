@@ -59,10 +59,12 @@ async def _identity(request: Any, parts: Parts) -> ProducerIdAndEpoch:
         return ProducerIdAndEpoch(await parts.producer_ids.next(), 0)
     if transactional_id == "":
         raise KafkaError(ErrorCode.invalid_request)
-    wanted = InitProducerId(
+    shard_request = InitProducerId(
         transactional_id,
         request.transaction_timeout // timedelta(milliseconds=1),
         None if named.producer_id == NO_PRODUCER_ID else named,
     )
-    given: ProducerIdAndEpoch = await ask_with_id(parts.transactions, parts.producer_ids, wanted)
+    given: ProducerIdAndEpoch = await ask_with_id(
+        parts.transactions, parts.producer_ids, shard_request
+    )
     return given

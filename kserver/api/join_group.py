@@ -61,7 +61,7 @@ async def handle(request: Any, context: Context) -> Any:
 async def _join(request: Any, context: Context) -> Joined:
     session_ms = request.session_timeout // MILLISECOND
     rebalance = getattr(request, "rebalance_timeout", None)
-    wanted = JoinGroup(
+    group_request = JoinGroup(
         request.group_id,
         request.member_id,
         getattr(request, "group_instance_id", None),
@@ -75,7 +75,7 @@ async def _join(request: Any, context: Context) -> Joined:
         context.version >= FIRST_WITH_SKIPPED_ASSIGNMENT,
     )
     try:
-        joined: Joined = await ask(request.group_id, wanted, context)
+        joined: Joined = await ask(request.group_id, group_request, context)
     except KafkaError as error:
         return Joined(request.member_id, error.code)
     return joined

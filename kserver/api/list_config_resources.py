@@ -30,16 +30,16 @@ FIRST_WITH_KINDS = 1
 
 async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
-    asked = [ResourceType.CLIENT_METRICS]
+    types = [ResourceType.CLIENT_METRICS]
     if context.version >= FIRST_WITH_KINDS:
-        asked = list(dict.fromkeys(request.resource_types)) or list(ResourceType)
-    if not set(asked) <= set(ResourceType):
+        types = list(dict.fromkeys(request.resource_types)) or list(ResourceType)
+    if not set(types) <= set(ResourceType):
         return reply(error_code=ErrorCode.unsupported_version, config_resources=[])
     return reply(
         error_code=ErrorCode.none,
         config_resources=[
             reply.config_resources(resource_name=name, resource_type=kind)
-            for kind in asked
+            for kind in types
             for name in _names(kind, context)
         ],
     )

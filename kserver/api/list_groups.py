@@ -26,12 +26,12 @@ KEY, VERSIONS = 16, range(0, 6)
 
 async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
-    wanted = ListGroups(
+    group_request = ListGroups(
         _folded(getattr(request, "states_filter", ())),
         _folded(getattr(request, "types_filter", ())),
     )
     try:
-        listed = await _list(wanted, context)
+        listed = await _list(group_request, context)
     except KafkaError as error:
         return reply(error_code=error.code)
     return reply(
@@ -52,13 +52,13 @@ def _folded(names: Iterable[str]) -> frozenset[str]:
     return frozenset(name.strip().lower() for name in names)
 
 
-async def _list(wanted: ListGroups, context: Context) -> list[ListedGroup]:
+async def _list(group_request: ListGroups, context: Context) -> list[ListedGroup]:
     parts = context.parts
     topic = parts.metadata.current.topics.get(CONSUMER_OFFSETS)
     listed: list[ListedGroup] = []
     for index in range(0 if topic is None else len(topic.partitions)):
         try:
-            listed += await parts.groups.ask_partition(index, wanted)
+            listed += await parts.groups.ask_partition(index, group_request)
         except KafkaError as error:
             if error.code is not ErrorCode.not_coordinator:
                 raise

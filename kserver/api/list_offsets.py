@@ -59,13 +59,13 @@ async def handle(request: Any, context: Context) -> Any:
     topics = []
     for topic in request.topics:
         partitions = []
-        for asked in topic.partitions:
-            index = asked.partition_index
+        for partition in topic.partitions:
+            index = partition.partition_index
             try:
                 if times[topic.name, index] > 1:
                     raise KafkaError(ErrorCode.invalid_request)
                 timestamp, offset, epoch = await _look_up(
-                    topic.name, asked, committed, to_log_end, context
+                    topic.name, partition, committed, to_log_end, context
                 )
             except (KafkaError, StorageError) as error:
                 code = getattr(error, "code", ErrorCode.kafka_storage_error)
@@ -93,32 +93,32 @@ async def handle(request: Any, context: Context) -> Any:
 
 
 async def _look_up(
-    topic: str, asked: Any, committed: bool, to_log_end: bool, context: Context
+    topic: str, query: Any, committed: bool, to_log_end: bool, context: Context
 ) -> Found:
-    partition = context.parts.replicas.get(topic, asked.partition_index)
-    partition.check_leader(getattr(asked, "current_leader_epoch", NO_EPOCH))
+    partition = context.parts.replicas.get(topic, query.partition_index)
+    partition.check_leader(getattr(query, "current_leader_epoch", NO_EPOCH))
     log = partition.log
-    wanted = asked.timestamp
-    if wanted < 0 and context.version < SINCE.get(wanted, 0):
+    timestamp = query.timestamp
+    if timestamp < 0 and context.version < SINCE.get(timestamp, 0):
         raise KafkaError(ErrorCode.unsupported_version)
     visible = log.last_stable_offset if committed else log.high_watermark
-    if wanted == LATEST:
+    if timestamp == LATEST:
         if to_log_end:
             visible = log.log_end_offset
         elif not partition.knows_what_is_committed:
             raise _not_available(context)
         return NO_TIMESTAMP, visible, partition.epoch
-    if wanted in (EARLIEST, EARLIEST_LOCAL):
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
         start = log.log_start_offset
         return NO_TIMESTAMP, start, log.epochs.epoch_of(start)
-    if wanted in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return UNKNOWN
-    if wanted == MAX_TIMESTAMP:
+    if timestamp == MAX_TIMESTAMP:
         found = await log.offset_of_max_timestamp()
-    elif wanted < 0:
+    elif timestamp < 0:
         raise KafkaError(ErrorCode.unsupported_version)
     else:
-        found = await log.offset_for_timestamp(wanted)
+        found = await log.offset_for_timestamp(timestamp)
     if found is None or found[1] >= visible:
         if not partition.knows_what_is_committed:
             raise _not_available(context)

@@ -20,15 +20,15 @@ KEY, VERSIONS = 46, range(0, 1)
 
 async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
-    wanted = None
+    keys = None
     if request.topics is not None:
-        wanted = [
+        keys = [
             TopicPartition(topic.name, number)
             for topic in request.topics
             for number in topic.partition_indexes
         ]
     try:
-        found = context.parts.controller.list_reassignments(wanted)
+        found = context.parts.controller.list_reassignments(keys)
     except KafkaError as error:
         return reply(error_code=error.code, error_message=error.message or None, topics=[])
     topics: dict[str, list[Any]] = {}

@@ -45,14 +45,14 @@ KEY, VERSIONS = 3, range(0, 14)
 async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
     mutations = Mutations(context, strict=False)
-    asked = request.topics
-    if asked is None or (context.version == 0 and not asked):
+    topics = request.topics
+    if topics is None or (context.version == 0 and not topics):
         found: list[TopicInfo | tuple[Any, KafkaError]] = list(
             context.parts.metadata.current.topics.values()
         )
     else:
         # A topic named twice gets one result: else a short request could get a huge response.
-        once = {(topic.name, getattr(topic, "topic_id", None)): topic for topic in asked}
+        once = {(topic.name, getattr(topic, "topic_id", None)): topic for topic in topics}
         found = await _find(once.values(), request, context, mutations)
     image = context.parts.metadata.current
     wants_topic_operations = getattr(request, "include_topic_authorized_operations", False)
@@ -82,20 +82,20 @@ async def handle(request: Any, context: Context) -> Any:
     return mutations.throttled(response)
 
 
-def _name(asked: Any, version: int) -> str | None:
+def _name(topic: Any, version: int) -> str | None:
     # The name became nullable in v12, with topics requested by id.
-    return asked.name if version >= 12 else asked.name or ""
+    return topic.name if version >= 12 else topic.name or ""
 
 
 async def _find(
-    asked: Any, request: Any, context: Context, mutations: Mutations
+    topics: Any, request: Any, context: Context, mutations: Mutations
 ) -> list[TopicInfo | tuple[Any, KafkaError]]:
     image = context.parts.metadata.current
     may_create = context.parts.config().auto_create_topics_enable and getattr(
         request, "allow_auto_topic_creation", True
     )
     found: list[TopicInfo | tuple[Any, KafkaError]] = []
-    for topic in asked:
+    for topic in topics:
         try:
             found.append(await _find_one(topic, image, may_create, context, mutations))
         except KafkaError as error:
@@ -106,24 +106,24 @@ async def _find(
 
 
 async def _find_one(
-    asked: Any,
+    query: Any,
     image: ClusterMetadata,
     may_create: bool,
     context: Context,
     mutations: Mutations,
 ) -> TopicInfo:
-    if asked.name is None:
-        topic = image.topic_by_id(asked.topic_id) if asked.topic_id else None
+    if query.name is None:
+        topic = image.topic_by_id(query.topic_id) if query.topic_id else None
         if topic is None:
             raise KafkaError(ErrorCode.unknown_topic_id)
         return topic
-    topic = image.topics.get(asked.name)
+    topic = image.topics.get(query.name)
     if topic is not None:
         return topic
-    check_topic_name(asked.name)
-    if not may_create or asked.name in INTERNAL_TOPICS:
+    check_topic_name(query.name)
+    if not may_create or query.name in INTERNAL_TOPICS:
         raise KafkaError(ErrorCode.unknown_topic_or_partition)
-    return await auto_creation.create(CreatableTopic(asked.name), context.parts, mutations.charge)
+    return await auto_creation.create(CreatableTopic(query.name), context.parts, mutations.charge)
 
 
 def _topic(

@@ -68,13 +68,13 @@ def handle_frame(
             wait_ms = throttling.charge_request(began_s, header, session, parts)
         return _write(header, topics, result, wait_ms)
 
-    wanted = _wanted(request, header.api_version, topics)
-    if not wanted.commits:
+    group_request = _group_request(request, header.api_version, topics)
+    if not group_request.commits:
         return write(())
-    return respond(wanted.group_id, wanted, parts, write)
+    return respond(group_request.group_id, group_request, parts, write)
 
 
-def _wanted(request: Any, version: int, topics: Sequence[Topic]) -> CommitOffsets:
+def _group_request(request: Any, version: int, topics: Sequence[Topic]) -> CommitOffsets:
     retention_ms = None
     if version < FIRST_WITHOUT_RETENTION and request.retention_time >= 0 * MILLISECOND:
         retention_ms = request.retention_time // MILLISECOND

@@ -24,8 +24,8 @@ KEY, VERSIONS = 47, range(0, 1)
 
 async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
-    asked = [(topic.name, p.partition_index) for topic in request.topics for p in topic.partitions]
-    existing = [partition for partition in asked if _exists(*partition, context)]
+    keys = [(topic.name, p.partition_index) for topic in request.topics for p in topic.partitions]
+    existing = [partition for partition in keys if _exists(*partition, context)]
     try:
         codes = await ask(request.group_id, DeleteOffsets(request.group_id, existing), context)
     except KafkaError as error:

@@ -56,7 +56,7 @@ _PARTITION_V6 = struct.Struct(">iqibhb")
 _END_V6 = struct.Struct(">hb")
 
 
-class AskedGroup(NamedTuple):
+class GroupQuery(NamedTuple):
     """One group of the request."""
 
     group_id: str
@@ -80,15 +80,19 @@ def handle_frame(
     image = parts.metadata.current
     stable = version >= FIRST_WITH_STABLE and request.require_stable
     groups = request.groups if version >= FIRST_WITH_MANY_GROUPS else [request]
-    asked = [_ask(group, version, stable, image, parts) for group in groups]
+    queries = [_ask(group, version, stable, image, parts) for group in groups]
 
     def write() -> bytes:
         wait_ms = 0
         if parts.quotas.active:
             wait_ms = throttling.charge_request(began_s, header, session, parts)
-        return _write(header, asked, parts.metadata.current, wait_ms)
+        return _write(header, queries, parts.metadata.current, wait_ms)
 
-    waits = [query.result for query in asked if isinstance(query.result, asyncio.Future)]
+    waits = [
+        group_query.result
+        for group_query in queries
+        if isinstance(group_query.result, asyncio.Future)
+    ]
     if all(ticket.done() for ticket in waits):
         return write()
     pending = Pending(exclusive=True)
@@ -107,22 +111,24 @@ def handle_frame(
 
 def _ask(
     group: Any, version: int, stable: bool, image: ClusterMetadata, parts: Parts
-) -> AskedGroup:
+) -> GroupQuery:
     topics = None
     if group.topics is not None:
         topics = [(topic, *named(topic, image)) for topic in group.topics]
     has_members = version >= FIRST_WITH_MEMBERS
-    wanted = FetchOffsets(
+    group_request = FetchOffsets(
         group.group_id,
-        None if topics is None else [_wanted(topic, info, version) for topic, info, _ in topics],
+        None
+        if topics is None
+        else [_topic_query(topic, info, version) for topic, info, _ in topics],
         stable,
         group.member_id if has_members else None,
         group.member_epoch if has_members else NO_GENERATION,
     )
-    return AskedGroup(group.group_id, topics, ask_now(group.group_id, wanted, parts))
+    return GroupQuery(group.group_id, topics, ask_now(group.group_id, group_request, parts))
 
 
-def _wanted(topic: Any, info: TopicInfo | None, version: int) -> tuple[str, Sequence[int]]:
+def _topic_query(topic: Any, info: TopicInfo | None, version: int) -> tuple[str, Sequence[int]]:
     """Return topic name and partitions; by name, even a deleted topic may have offsets."""
     if version >= FIRST_WITH_TOPIC_IDS:
         return ("", ()) if info is None else (info.name, topic.partition_indexes)
@@ -130,23 +136,23 @@ def _wanted(topic: Any, info: TopicInfo | None, version: int) -> tuple[str, Sequ
 
 
 def _topics(
-    asked: AskedGroup, found: FetchedOffsets, image: ClusterMetadata, version: int
+    query: GroupQuery, found: FetchedOffsets, image: ClusterMetadata, version: int
 ) -> Iterator[Topic]:
     has_ids = version >= FIRST_WITH_TOPIC_IDS
-    if asked.topics is None:
+    if query.topics is None:
         for name, partitions in found:
             info = image.topics.get(name)
             if info is not None or not has_ids:
                 yield Topic(name, None if info is None else info.id, partitions)
         return
-    for (topic, info, unknown), (name, partitions) in zip(asked.topics, found, strict=True):
+    for (topic, info, unknown), (name, partitions) in zip(query.topics, found, strict=True):
         if has_ids and info is None:
             partitions = [FetchedOffset(i, error=unknown) for i in topic.partition_indexes]
         yield Topic(name, topic.topic_id if has_ids else None, partitions)
 
 
 def _write(
-    header: RequestHeader, groups: Sequence[AskedGroup], image: ClusterMetadata, wait_ms: int
+    header: RequestHeader, groups: Sequence[GroupQuery], image: ClusterMetadata, wait_ms: int
 ) -> bytes:
     _, version, correlation_id, _ = header
     parts = [b"\0"] if version >= FIRST_FLEXIBLE else []  # the header's tagged fields
@@ -154,11 +160,11 @@ def _write(
         parts.append(_INT.pack(wait_ms))
     if version >= FIRST_WITH_MANY_GROUPS:
         parts.append(_count(len(groups), version))
-    for asked in groups:
-        result = _result(asked)
+    for query in groups:
+        result = _result(query)
         error, topics = ErrorCode.none, []
         if not isinstance(result, KafkaError):
-            topics = list(_topics(asked, result, image, version))
+            topics = list(_topics(query, result, image, version))
         elif version >= FIRST_WITH_ERROR:
             error = result.code
         else:
@@ -166,10 +172,10 @@ def _write(
                 Topic(
                     t.name, None, [FetchedOffset(i, error=result.code) for i in t.partition_indexes]
                 )
-                for t, _, _ in asked.topics or ()
+                for t, _, _ in query.topics or ()
             ]
         if version >= FIRST_WITH_MANY_GROUPS:
-            parts.append(_text(asked.group_id, version))
+            parts.append(_text(query.group_id, version))
         _write_topics(parts, topics, version)
         if version >= FIRST_WITH_ERROR:
             parts.append(_SHORT.pack(error))
@@ -181,8 +187,8 @@ def _write(
     return _HEAD.pack(len(body) + 4, correlation_id) + body
 
 
-def _result(asked: AskedGroup) -> FetchedOffsets | KafkaError:
-    result: FetchedOffsets | KafkaError = result_of(asked.result)
+def _result(query: GroupQuery) -> FetchedOffsets | KafkaError:
+    result: FetchedOffsets | KafkaError = result_of(query.result)
     if isinstance(result, KafkaError) and result.code is ErrorCode.coordinator_not_available:
         # Consumers older than 3.9 do not know that error here; with this one they look up the
         # coordinator again.

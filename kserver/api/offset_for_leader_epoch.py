@@ -29,17 +29,17 @@ async def handle(request: Any, context: Context) -> Any:
     topics = []
     for topic in request.topics:
         partitions = []
-        for asked in topic.partitions:
+        for query in topic.partitions:
             code, epoch, end = ErrorCode.none, NO_EPOCH, -1
             try:
-                partition = context.parts.replicas.get(topic.topic, asked.partition)
-                partition.check_leader(asked.current_leader_epoch)
-                epoch, end = partition.log.end_offset_for_epoch(asked.leader_epoch)
+                partition = context.parts.replicas.get(topic.topic, query.partition)
+                partition.check_leader(query.current_leader_epoch)
+                epoch, end = partition.log.end_offset_for_epoch(query.leader_epoch)
             except KafkaError as error:
                 code = error.code
             partitions.append(
                 reply.topics.partitions(
-                    error_code=code, partition=asked.partition, leader_epoch=epoch, end_offset=end
+                    error_code=code, partition=query.partition, leader_epoch=epoch, end_offset=end
                 )
             )
         topics.append(reply.topics(topic=topic.topic, partitions=partitions))

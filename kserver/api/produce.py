@@ -114,7 +114,7 @@ TopicResults: TypeAlias = list[tuple[bytes, list[bytes]]]
 """Bytes that name each topic, and the encoded response of each partition."""
 
 
-Wanted: TypeAlias = tuple[int, int, str | None, list[Topic]]
+ProduceRequest: TypeAlias = tuple[int, int, str | None, list[Topic]]
 """A request: acks, timeout in ms, transactional id, topics.  A plain tuple for speed, since every
 request creates one."""
 
@@ -141,32 +141,32 @@ class UncommittedResult(NamedTuple):
 def handle_frame(
     header: RequestHeader, frame: memoryview, at: int, session: Session, parts: Parts
 ) -> Response:
-    wanted = _read(frame, at, header.api_version, parts)
-    acks, _, transactional_id, topics = wanted
+    request = _read(frame, at, header.api_version, parts)
+    acks, _, transactional_id, topics = request
     if acks not in (-1, 0, 1):
         return _write(header, [_refuse_all(topic, header.api_version) for topic in topics])
     if transactional_id is None:
-        return _append(header, wanted, len(frame), {}, session, parts)
-    return _in_transaction(header, wanted, frame, at, session, parts)
+        return _append(header, request, len(frame), {}, session, parts)
+    return _in_transaction(header, request, frame, at, session, parts)
 
 
 def _in_transaction(
     header: RequestHeader,
-    wanted: Wanted,
+    request: ProduceRequest,
     frame: memoryview,
     at: int,
     session: Session,
     parts: Parts,
 ) -> Response:
-    begun = _begun(wanted, header.api_version, parts)
-    producer_id = _producer_id(wanted) if begun is None else begun.producer.producer_id
+    begun = _begun(request, header.api_version, parts)
+    producer_id = _producer_id(request) if begun is None else begun.producer.producer_id
     # Requests that waited for an earlier verification may still be waiting for their turn.
     if not parts.verification.is_awaited(producer_id):
         if begun is None:
-            return _append(header, wanted, len(frame), {}, session, parts)
-        refused = parts.verification.refused_now(*_asked(header, wanted, begun))
+            return _append(header, request, len(frame), {}, session, parts)
+        refused = parts.verification.refused_now(*_verification(header, request, begun))
         if refused is not None:
-            return _append(header, wanted, len(frame), {**refused, **begun.others}, session, parts)
+            return _append(header, request, len(frame), {**refused, **begun.others}, session, parts)
     pending = Pending(exclusive=False)
     turn = parts.verification.turn(producer_id)
     copied = memoryview(bytearray(frame))
@@ -185,19 +185,19 @@ async def _in_turn(
 ) -> None:
     """Append the request in its turn, after the verification of its partitions."""
     async with turn:
-        wanted = _read(frame, at, header.api_version, parts)
-        begun = _begun(wanted, header.api_version, parts)
+        request = _read(frame, at, header.api_version, parts)
+        begun = _begun(request, header.api_version, parts)
         refused: Refused = {}
         if begun is not None:
-            refused = await parts.verification.refused(*_asked(header, wanted, begun))
+            refused = await parts.verification.refused(*_verification(header, request, begun))
             refused = {**refused, **begun.others}
-        _append(header, wanted, len(frame), refused, session, parts, pending)
+        _append(header, request, len(frame), refused, session, parts, pending)
 
 
-def _asked(
-    header: RequestHeader, wanted: Wanted, begun: Begun
+def _verification(
+    header: RequestHeader, request: ProduceRequest, begun: Begun
 ) -> tuple[str, ProducerIdAndEpoch, frozenset[TopicPartition], bool, bool]:
-    _, _, transactional_id, _ = wanted
+    _, _, transactional_id, _ = request
     assert transactional_id is not None
     version = header.api_version
     return (
@@ -209,9 +209,9 @@ def _asked(
     )
 
 
-def _producer_id(wanted: Wanted) -> ProducerId:
+def _producer_id(request: ProduceRequest) -> ProducerId:
     """Return the producer id of the first batch, or NO_PRODUCER_ID without one."""
-    for _, _, batches in wanted[3]:
+    for _, _, batches in request[3]:
         for _, records in batches:
             if len(records) >= _PRODUCER_AT + _PRODUCER.size:
                 producer_id: ProducerId
@@ -220,14 +220,14 @@ def _producer_id(wanted: Wanted) -> ProducerId:
     return NO_PRODUCER_ID
 
 
-def _begun(wanted: Wanted, version: int, parts: Parts) -> Begun | None:
+def _begun(request: ProduceRequest, version: int, parts: Parts) -> Begun | None:
     """Return the partitions to verify, or None if the coordinator need not be asked."""
     if version < FIRST_TO_ADD and not parts.config().transaction_partition_verification_enable:
         return None
     partitions = []
     producer: ProducerIdAndEpoch | None = None
     others: dict[TopicPartition, KafkaError] = {}
-    _, _, _, topics = wanted
+    _, _, _, topics = request
     for name, _, batches in topics:
         for index, records in batches:
             partition = parts.replicas.partitions.get((name, index))
@@ -247,7 +247,7 @@ def _begun(wanted: Wanted, version: int, parts: Parts) -> Begun | None:
 
 def _append(
     header: RequestHeader,
-    wanted: Wanted,
+    request: ProduceRequest,
     size: int,
     refused: Refused,
     session: Session,
@@ -257,7 +257,7 @@ def _append(
     """Append all batches that are not refused, and respond: through `pending` if given."""
     version = header.api_version
     began_s = parts.loop.time() if parts.quotas.active else 0.0
-    acks, timeout_ms, transactional_id, topics = wanted
+    acks, timeout_ms, transactional_id, topics = request
     now_ms = parts.world.clock.now_ms()
     topic_results: TopicResults = []
     waiting: list[UncommittedResult] = []
@@ -373,7 +373,7 @@ def _refuse_all(topic: Topic, version: int) -> tuple[bytes, list[bytes]]:
     return raw, [_failed(version, index, code) for index, _ in partitions]
 
 
-def _read(frame: memoryview, at: int, version: int, parts: Parts) -> Wanted:
+def _read(frame: memoryview, at: int, version: int, parts: Parts) -> ProduceRequest:
     """Decode the request.  Raises ProtocolError."""
     try:
         if version >= FIRST_FLEXIBLE:
@@ -383,7 +383,7 @@ def _read(frame: memoryview, at: int, version: int, parts: Parts) -> Wanted:
         raise ProtocolError(f"a broken Produce request: {error}") from error
 
 
-def _read_plain(frame: memoryview, at: int) -> Wanted:
+def _read_plain(frame: memoryview, at: int) -> ProduceRequest:
     (size,) = _I16.unpack_from(frame, at)
     at += 2
     transactional_id = None
@@ -392,7 +392,7 @@ def _read_plain(frame: memoryview, at: int) -> Wanted:
         at += size
     acks, timeout_ms, count = _ACKS_TIMEOUT_COUNT.unpack_from(frame, at)
     at += 10
-    left = _less(MAX_PARTITIONS, count)
+    remaining = _less(MAX_PARTITIONS, count)
     topics: list[Topic] = []
     for _ in range(count):
         (size,) = _I16.unpack_from(frame, at)
@@ -401,7 +401,7 @@ def _read_plain(frame: memoryview, at: int) -> Wanted:
         name = bytes(frame[at + 2 : at + 2 + size])
         at += 2 + size
         (partition_count,) = _I32.unpack_from(frame, at)
-        left = _less(left, partition_count)
+        remaining = _less(remaining, partition_count)
         at += 4
         partitions = []
         for _ in range(partition_count):
@@ -416,7 +416,7 @@ def _read_plain(frame: memoryview, at: int) -> Wanted:
     return acks, timeout_ms, transactional_id, topics
 
 
-def _read_flexible(frame: memoryview, at: int, version: int, parts: Parts) -> Wanted:
+def _read_flexible(frame: memoryview, at: int, version: int, parts: Parts) -> ProduceRequest:
     uvarint = varint.decode_unsigned
     size, at = uvarint(frame, at)
     transactional_id = None
@@ -425,7 +425,7 @@ def _read_flexible(frame: memoryview, at: int, version: int, parts: Parts) -> Wa
         at += size - 1
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, at)
     count, at = uvarint(frame, at + 6)
-    left = _less(MAX_PARTITIONS, count)
+    remaining = _less(MAX_PARTITIONS, count)
     topics: list[Topic] = []
     for _ in range(count - 1):
         name: str | None
@@ -441,7 +441,7 @@ def _read_flexible(frame: memoryview, at: int, version: int, parts: Parts) -> Wa
             at += size - 1
             name = raw.decode()
         partition_count, at = uvarint(frame, at)
-        left = _less(left, partition_count)
+        remaining = _less(remaining, partition_count)
         partitions = []
         for _ in range(partition_count - 1):
             (index,) = _I32.unpack_from(frame, at)
@@ -456,10 +456,10 @@ def _read_flexible(frame: memoryview, at: int, version: int, parts: Parts) -> Wa
     return acks, timeout_ms, transactional_id, topics
 
 
-def _less(left: int, count: int) -> int:
-    if count > left:
+def _less(remaining: int, count: int) -> int:
+    if count > remaining:
         raise ProtocolError(f"a Produce request for more than {MAX_PARTITIONS} partitions")
-    return left - max(count, 0)
+    return remaining - max(count, 0)
 
 
 def _skip_tags(frame: memoryview, at: int) -> int:

@@ -45,7 +45,7 @@ async def _sync(request: Any, context: Context) -> Synced:
     protocol = getattr(request, "protocol_name", None)
     if context.version >= FIRST_WITH_PROTOCOL and (protocol_type is None or protocol is None):
         raise KafkaError(ErrorCode.inconsistent_group_protocol)
-    wanted = SyncGroup(
+    group_request = SyncGroup(
         request.group_id,
         request.generation_id,
         request.member_id,
@@ -54,5 +54,5 @@ async def _sync(request: Any, context: Context) -> Synced:
         protocol,
         {member.member_id: member.assignment for member in request.assignments},
     )
-    synced: Synced = await ask(request.group_id, wanted, context)
+    synced: Synced = await ask(request.group_id, group_request, context)
     return synced

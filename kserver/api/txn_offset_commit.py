@@ -66,11 +66,11 @@ async def handle(request: Any, context: Context) -> Any:
     )
 
 
-async def _commit(request: Any, asked: list[Commit], context: Context) -> list[ErrorCode]:
+async def _commit(request: Any, offsets: list[Commit], context: Context) -> list[ErrorCode]:
     """Commit the offsets; return an error code for each partition that exists."""
-    if not asked:
+    if not offsets:
         return []
-    wanted = CommitTransactionalOffsets(
+    shard_request = CommitTransactionalOffsets(
         request.group_id,
         request.transactional_id,
         request.producer_id,
@@ -78,16 +78,16 @@ async def _commit(request: Any, asked: list[Commit], context: Context) -> list[E
         getattr(request, "generation_id", NO_GENERATION),
         getattr(request, "member_id", NO_MEMBER),
         getattr(request, "group_instance_id", None),
-        asked,
+        offsets,
     )
     try:
         await _verify(request, context)
-        codes: list[ErrorCode] = await ask(request.group_id, wanted, context)
+        codes: list[ErrorCode] = await ask(request.group_id, shard_request, context)
     except KafkaError as error:
         code = error.code
         if code is ErrorCode.coordinator_load_in_progress and context.version < FIRST_WITH_LOADING:
             code = ErrorCode.coordinator_not_available
-        return [code for _ in asked]
+        return [code for _ in offsets]
     return codes
 
 

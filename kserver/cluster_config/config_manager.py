@@ -272,7 +272,7 @@ class ConfigManager:
     def _publish_quotas(self, entity_type: str, name: str, overrides: Mapping[str, str]) -> None:
         bounds = dict(self._metadata.current.quotas)
         bounds[quota_entity(entity_type, name)] = quotas.bounds(overrides)
-        self._announce(replace(self._metadata.current, quotas=quotas.held(bounds)))
+        self._announce(replace(self._metadata.current, quotas=quotas.without_empty(bounds)))
 
     async def _drop_old_notes(self) -> None:
         # Another broker may delete them at the same time, and a failure is made up for by the next

@@ -162,7 +162,7 @@ def bounds(overrides: Mapping[str, str]) -> dict[str, float]:
         raise StorageError(f"a quota is not a number: {found}") from error
 
 
-def held(bounds: Quotas) -> Quotas:
+def without_empty(bounds: Quotas) -> Quotas:
     """Return the quotas without entities that have none."""
     return MappingProxyType({entity: keys for entity, keys in bounds.items() if keys})
 
@@ -177,8 +177,8 @@ def matching(
 
     Raises INVALID_REQUEST, or UNSUPPORTED_VERSION for an unknown entity type.
     """
-    wanted = dict(_checked(components))
-    if IP in wanted and len(wanted) > 1:
+    by_type = dict(_checked(components))
+    if IP in by_type and len(by_type) > 1:
         raise _invalid(
             "Invalid entity filter component combination. IP filter component should not be used"
             " with user or clientId filter component."
@@ -186,16 +186,16 @@ def matching(
     return [
         (entity, values)
         for entity, values in sorted(quotas.items(), key=lambda item: str(item[0]))
-        if _matches(dict(names_of(entity)), wanted, strict)
+        if _matches(dict(names_of(entity)), by_type, strict)
     ]
 
 
 def _checked(components: Iterable[Component]) -> Iterator[tuple[str, Component]]:
-    seen: set[str] = set()
+    types: set[str] = set()
     for component in components:
         if not component.type:
             raise _invalid("Invalid empty entity type.")
-        if component.type in seen:
+        if component.type in types:
             raise _invalid(
                 f"Entity type {component.type} cannot appear more than once in the filter."
             )
@@ -206,18 +206,18 @@ def _checked(components: Iterable[Component]) -> Iterator[tuple[str, Component]]
             raise _invalid(f"Unknown match type {component.how}")
         if (component.name is not None) is not (component.how == EXACT):
             raise _invalid("A name is required for an exact match, and not allowed otherwise.")
-        seen.add(component.type)
+        types.add(component.type)
         yield component.type, component
 
 
 def _matches(
-    names: Mapping[str, str | None], wanted: Mapping[str, Component], strict: bool
+    names: Mapping[str, str | None], by_type: Mapping[str, Component], strict: bool
 ) -> bool:
-    if strict and len(names) != len(wanted):
+    if strict and len(names) != len(by_type):
         return False
     return all(
         kind in names and (component.how == ANY or names[kind] == component.name)
-        for kind, component in wanted.items()
+        for kind, component in by_type.items()
     )
 
 

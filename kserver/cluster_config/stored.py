@@ -62,7 +62,7 @@ async def read_quotas(
         for name, overrides in zip(names, found, strict=True)
         if overrides is not None
     }
-    return quotas.held(bounds)
+    return quotas.without_empty(bounds)
 
 
 async def read_features(store: ZnodeStore) -> Features | None:

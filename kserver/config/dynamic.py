@@ -106,8 +106,8 @@ def is_sensitive(name: str) -> bool:
 def changes_at(setting: Setting) -> Dynamic:
     """Return how a config of all listeners can be changed: only by a restart if clients must not
     set it, or if it is dynamic only for a single listener."""
-    kept = is_unsafe(setting.name) or setting.name in _STORES
-    return Dynamic.READ_ONLY if kept else setting.dynamic
+    is_fixed = is_unsafe(setting.name) or setting.name in _STORES
+    return Dynamic.READ_ONLY if is_fixed else setting.dynamic
 
 
 def type_of(name: str) -> Type | None:
@@ -207,15 +207,15 @@ def check_step(old: BrokerConfig, new: BrokerConfig) -> None:
 
 def usable(overrides: Overrides, *, per_broker: bool) -> tuple[dict[str, str], list[str]]:
     """Return the overrides that `check` accepts, and the errors of the others."""
-    taken, problems = {}, []
+    valid, problems = {}, []
     for name, text in overrides.items():
         try:
             check({name: text}, per_broker=per_broker)
         except ConfigError as error:
             problems.append(str(error))
         else:
-            taken[name] = text
-    return taken, problems
+            valid[name] = text
+    return valid, problems
 
 
 def _check_listeners(old: BrokerConfig, new: BrokerConfig) -> None:

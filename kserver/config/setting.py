@@ -284,8 +284,10 @@ def setting(
     default of None.
     """
     kind = type or DEFAULT_TYPES[default.__class__]
-    asked = tuple(Synonym(s) if isinstance(s, str) else s for s in synonyms)
-    return field_of(Setting(name, kind, default, check, dynamic, acts, asked, broker_key, doc))
+    synonym_keys = tuple(Synonym(s) if isinstance(s, str) else s for s in synonyms)
+    return field_of(
+        Setting(name, kind, default, check, dynamic, acts, synonym_keys, broker_key, doc)
+    )
 
 
 def field_of(setting: Setting) -> Any:

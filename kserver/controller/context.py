@@ -181,10 +181,10 @@ def next_state(
         return elect_offline(replicas, None, live, controller_epoch)
     # Brokers that did not restart, and those of all live ones that can stay in sync.
     stayed = [broker for broker in live if broker not in returned.all]
-    kept = [broker for broker in live if broker not in returned.all or broker in returned.whole]
+    staying = [broker for broker in live if broker not in returned.all or broker in returned.whole]
     # The leader did not restart, so only the ISR can change.
     if last.leader in stayed:
-        isr = tuple(broker for broker in last.isr if broker in kept)
+        isr = tuple(broker for broker in last.isr if broker in staying)
         if isr == last.isr and returned.all.isdisjoint(isr):
             return None
         return replace(
@@ -199,7 +199,7 @@ def next_state(
     whole = replace(last, isr=isr)
     elected = elect_offline(replicas, whole, stayed, controller_epoch)
     if elected is not None:
-        elected = replace(elected, isr=tuple(b for b in isr if b in kept))
+        elected = replace(elected, isr=tuple(b for b in isr if b in staying))
     else:
         elected = elect_offline(replicas, whole, live, controller_epoch)
     if elected is None and unclean:

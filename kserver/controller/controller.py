@@ -279,34 +279,34 @@ class Controller:
         )
 
     async def elect_leaders(
-        self, election: ElectionType, wanted: Collection[TopicPartition] | None
+        self, election: ElectionType, keys: Collection[TopicPartition] | None
     ) -> dict[TopicPartition, KafkaError | None]:
         """Run `LeaderElections.elect` in its turn."""
-        run = partial(self._elections.elect, election, wanted)
+        run = partial(self._elections.elect, election, keys)
         return await self._queue.one_in_turn(ControllerState.MANUAL_LEADER_BALANCE, run)
 
     async def alter_reassignments(
         self,
-        wanted: Mapping[TopicPartition, Sequence[BrokerId] | None],
+        targets: Mapping[TopicPartition, Sequence[BrokerId] | None],
         *,
         allow_replication_factor_change: bool = True,
     ) -> dict[TopicPartition, KafkaError | None]:
         """Run `Reassignments.alter` in its turn."""
         run = partial(
             self._reassignments.alter,
-            wanted,
+            targets,
             allow_replication_factor_change=allow_replication_factor_change,
         )
         return await self._queue.one_in_turn(ControllerState.ALTER_PARTITION_REASSIGNMENT, run)
 
     def list_reassignments(
-        self, wanted: Collection[TopicPartition] | None
+        self, keys: Collection[TopicPartition] | None
     ) -> dict[TopicPartition, PartitionInfo]:
         """Return those of these, or of all, partitions that are being reassigned.  Raises
         NOT_CONTROLLER."""
         if not self.is_active:
             raise not_controller()
-        return self._reassignments.list(wanted)
+        return self._reassignments.list(keys)
 
     async def alter_partitions(
         self, broker: BrokerId, broker_epoch: int, changes: Sequence[IsrChange]

@@ -39,10 +39,10 @@ def elect_offline(
     leader = next((broker for broker in alive if broker in last.isr), None)
     if leader is not None:
         isr = tuple(broker for broker in last.isr if broker in live)
-        return _led(last, leader, isr, controller_epoch)
+        return _with_leader(last, leader, isr, controller_epoch)
     if unclean and alive:
-        led = _led(last, alive[0], (alive[0],), controller_epoch)
-        return replace(led, is_recovering=True)
+        state = _with_leader(last, alive[0], (alive[0],), controller_epoch)
+        return replace(state, is_recovering=True)
     return None
 
 
@@ -54,7 +54,7 @@ def elect_for_reassignment(
 ) -> LeaderAndIsr | None:
     """Elect one of `target`, the replicas of the partition after its reassignment."""
     leader = next((broker for broker in target if broker in live and broker in last.isr), None)
-    return None if leader is None else _led(last, leader, last.isr, controller_epoch)
+    return None if leader is None else _with_leader(last, leader, last.isr, controller_epoch)
 
 
 def elect_preferred(
@@ -79,7 +79,7 @@ def elect_for_shutdown(
     return elect_for_reassignment(staying, replace(last, isr=isr), live, controller_epoch)
 
 
-def _led(
+def _with_leader(
     last: LeaderAndIsr, leader: BrokerId, isr: tuple[BrokerId, ...], controller_epoch: int
 ) -> LeaderAndIsr:
     return replace(

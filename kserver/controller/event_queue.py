@@ -61,7 +61,7 @@ class EventQueue:
         # `in_turn` limits requests to MAX_WAITING_OPERATIONS.  Events need no limit: they are few,
         # as a watch fires once.
         self._operations: asyncio.Queue[Operation] = asyncio.Queue()
-        self._asked = 0
+        self._size = 0
         self._stopped = False
         self.state = ControllerState.IDLE
 
@@ -79,17 +79,17 @@ class EventQueue:
         """Run `run` in its turn; return its results, one for each item."""
         if self._stopped:
             return [not_controller() for _ in items]
-        if self._asked >= MAX_WAITING_OPERATIONS:
+        if self._size >= MAX_WAITING_OPERATIONS:
             text = f"{MAX_WAITING_OPERATIONS} operations are waiting for the controller."
             return [KafkaError(ErrorCode.request_timed_out, text) for _ in items]
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[list[T | KafkaError]] = loop.create_future()
         self._operations.put_nowait(Operation(state, run, answer, loop.time()))
-        self._asked += 1
+        self._size += 1
         try:
             return await answer
         finally:
-            self._asked -= 1
+            self._size -= 1
 
     async def one_in_turn(self, state: ControllerState, run: Callable[[], Awaitable[T]]) -> T:
         """Return the result of `run` in its turn.  Raises the KafkaError that `outcome` returns if

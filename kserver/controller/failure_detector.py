@@ -42,19 +42,19 @@ class Unreached(enum.Enum):
 
 async def look(endpoint: Endpoint, client_id: str) -> Peer | Unreached:
     options = PeerOptions(client_id=client_id, setup_timeout_ms=ANSWER_TIMEOUT_MS)
-    seen = Unreached.NOT_ANSWERED
+    outcome = Unreached.NOT_ANSWERED
     try:
         addresses = await addresses_of(endpoint.host)
     except OSError:
-        return seen
+        return outcome
     for address in addresses:
         try:
             return await Peer.connect(address, endpoint.port, options)
         except ConnectionRefusedError:
-            seen = Unreached.REFUSED
+            outcome = Unreached.REFUSED
         except (OSError, KafkaError, ProtocolError):
             return Unreached.NOT_ANSWERED
-    return seen
+    return outcome
 
 
 class ProcessWatch:
@@ -81,18 +81,18 @@ class ProcessWatch:
             was_gone = proof.is_gone
             # No connection is open here: it was closed, or there was none yet.
             proof.closed()
-            seen = await look(self.endpoint, self._client_id)
-            if isinstance(seen, Peer):
+            outcome = await look(self.endpoint, self._client_id)
+            if isinstance(outcome, Peer):
                 try:
                     proof.answered()
                     self.looked.set()
                     if was_gone:
                         await self._on_change(self)
-                    await asyncio.shield(seen.closed)
+                    await asyncio.shield(outcome.closed)
                 finally:
-                    seen.close()
+                    outcome.close()
                 continue
-            if seen is Unreached.REFUSED:
+            if outcome is Unreached.REFUSED:
                 proof.refused()
                 if proof.is_gone and not was_gone:
                     self.looked.set()
@@ -100,7 +100,7 @@ class ProcessWatch:
             else:
                 proof.not_answered()
                 self.looked.set()
-            is_suspected = seen is Unreached.REFUSED and not proof.is_gone
+            is_suspected = outcome is Unreached.REFUSED and not proof.is_gone
             is_urgent = is_suspected and not proof.is_held_back
             await asyncio.sleep(RETRY_S if is_urgent else LOOK_AGAIN_S)
 

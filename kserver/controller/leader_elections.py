@@ -67,7 +67,7 @@ class LeaderElections:
             await asyncio.sleep(self._config().leader_imbalance_check_interval_seconds)
 
     async def elect(
-        self, election: ElectionType, wanted: Collection[TopicPartition] | None
+        self, election: ElectionType, partitions: Collection[TopicPartition] | None
     ) -> dict[TopicPartition, KafkaError | None]:
         """Elect leaders of these, or of all, partitions.  Return None or an error for each.
 
@@ -77,16 +77,16 @@ class LeaderElections:
         """
         if not self._context.is_active:
             raise not_controller()
-        keys = self._all() if wanted is None else list(wanted)
+        keys = self._all() if partitions is None else list(partitions)
         results: dict[TopicPartition, KafkaError | None] = {}
-        chosen: list[tuple[TopicInfo, PartitionInfo, LeaderAndIsr]] = []
+        new_states: list[tuple[TopicInfo, PartitionInfo, LeaderAndIsr]] = []
         for key in keys:
             try:
-                chosen.append(self._choose(election, key))
+                new_states.append(self._choose(election, key))
                 results[key] = None
             except KafkaError as error:
                 results[key] = error
-        changed = await self._partitions.write(chosen)
+        changed = await self._partitions.write(new_states)
         batch = self._channels.new_batch()
         batch.changes(changed)
         await self._channels.send_topics(batch)
@@ -132,20 +132,22 @@ class LeaderElections:
     async def preferred_election_noted(self, data: bytes) -> None:
         """Elect the leaders that /admin/preferred_replica_election requests, and delete it."""
         try:
-            wanted = znodes.decode_preferred_election(data)
+            partitions = znodes.decode_preferred_election(data)
         except StorageError as error:
             log.error("%s; removing the znode", error)
         else:
-            log_failures(await self.elect(ElectionType.PREFERRED, wanted))
+            log_failures(await self.elect(ElectionType.PREFERRED, partitions))
         await self._store.write([Delete(znodes.PREFERRED_ELECTION)])
 
     # Automatic rebalance
 
     async def _rebalance(self) -> None:
-        wanted = to_give_back(self._context, self._config().leader_imbalance_per_broker_percentage)
-        if wanted:
-            log.info("electing the preferred leaders of %d partition(s)", len(wanted))
-            log_failures(await self.elect(ElectionType.PREFERRED, wanted))
+        partitions = to_give_back(
+            self._context, self._config().leader_imbalance_per_broker_percentage
+        )
+        if partitions:
+            log.info("electing the preferred leaders of %d partition(s)", len(partitions))
+            log_failures(await self.elect(ElectionType.PREFERRED, partitions))
 
     # unclean.leader.election.enable
 
@@ -188,11 +190,11 @@ def to_give_back(context: ControllerContext, percentage: int) -> list[TopicParti
             for info in topic.partitions:
                 key = TopicPartition(topic.name, info.partition)
                 found.setdefault(info.replicas[0], []).append((key, info))
-    wanted: list[TopicPartition] = []
+    to_elect: list[TopicPartition] = []
     for preferred, placed in found.items():
         away = [(key, info) for key, info in placed if info.leader != preferred]
         if 100 * len(away) > percentage * len(placed):
-            wanted += [
+            to_elect += [
                 key
                 for key, info in away
                 if not info.adding
@@ -200,7 +202,7 @@ def to_give_back(context: ControllerContext, percentage: int) -> list[TopicParti
                 and preferred in info.isr
                 and preferred in may_lead(context, key.topic, info)
             ]
-    return wanted
+    return to_elect
 
 
 def may_lead(context: ControllerContext, topic: str, info: PartitionInfo) -> list[BrokerId]:

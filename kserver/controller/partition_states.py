@@ -77,14 +77,14 @@ class PartitionStates:
         whose deletion was noted, get no leaders."""
         names = await self._zookeeper.children(znodes.TOPICS)
         self._left_out.clear()
-        self._context.set_topics([topic for topic, _ in await self._led(names, deleted)])
+        self._context.set_topics([topic for topic, _ in await self._with_leaders(names, deleted)])
 
     async def adopt(self, names: Iterable[str], batch: RequestBatch) -> None:
         """Elect leaders for topics that another client created below /brokers/topics, and add them
         to the batch.  Apache Kafka's brokers create internal topics and auto-created ones
         themselves."""
         unknown = [name for name in names if name not in self._context.topics]
-        for topic, new in await self._led(unknown):
+        for topic, new in await self._with_leaders(unknown):
             self._context.set_topic(topic)
             self._left_out.discard(topic.name)
             for is_new in (True, False):
@@ -92,7 +92,7 @@ class PartitionStates:
                 batch.leads(topic, partitions, is_new=is_new)
             log.info("found topic %s with %d partition(s)", topic.name, len(topic.partitions))
 
-    async def _led(
+    async def _with_leaders(
         self, names: Sequence[str], deleted: Collection[str] = ()
     ) -> list[tuple[TopicInfo, Collection[int]]]:
         """Read topics and elect missing leaders.  Return each readable topic, with those of its
@@ -101,7 +101,7 @@ class PartitionStates:
             [partial(self._restore_or_leave_out, name, name in deleted) for name in names]
         )
         changes: list[Op] = []
-        led: list[tuple[TopicInfo, Collection[int]]] = []
+        readable: list[tuple[TopicInfo, Collection[int]]] = []
         for result in restored:
             if result is not None:
                 topic, ops = result
@@ -112,9 +112,9 @@ class PartitionStates:
                     for p in topic.partitions
                     if znodes.state_path(topic.name, p.partition) in created
                 }
-                led.append((topic, new))
+                readable.append((topic, new))
         await self._store.write(changes)
-        return led
+        return readable
 
     async def _restore_or_leave_out(
         self, name: str, is_deleted: bool
@@ -230,7 +230,7 @@ class PartitionStates:
         returned: Collection[BrokerId],
     ) -> Changes:
         context = self._context
-        chosen: list[tuple[TopicInfo, PartitionInfo, LeaderAndIsr]] = []
+        new_states: list[tuple[TopicInfo, PartitionInfo, LeaderAndIsr]] = []
         has_returned = Returned.of(context.brokers, returned)
         for topic, partitions in found:
             if topic.name in context.deletions:
@@ -256,18 +256,18 @@ class PartitionStates:
                     and config.unclean_leader_election_enable,
                 )
                 if state is not None:
-                    chosen.append((topic, p, state))
-        return await self.write(chosen)
+                    new_states.append((topic, p, state))
+        return await self.write(new_states)
 
     async def write(
-        self, chosen: Iterable[tuple[TopicInfo, PartitionInfo, LeaderAndIsr]]
+        self, new_states: Iterable[tuple[TopicInfo, PartitionInfo, LeaderAndIsr]]
     ) -> Changes:
         """Write these states, and store them in the context; return the changes."""
         ops: list[Op] = []
         changed: dict[str, tuple[TopicInfo, list[PartitionInfo]]] = {}
         began_s = asyncio.get_running_loop().time()
         is_election = False
-        for topic, before, state in chosen:
+        for topic, before, state in new_states:
             is_election |= state.leader not in (before.leader, NO_BROKER)
             self._meters.unclean_elections += state.is_recovering and not before.is_recovering
             path = znodes.state_path(topic.name, before.partition)
@@ -286,7 +286,7 @@ class PartitionStates:
         ISR. Return the changes, and the partitions that it still leads although a live replica
         could catch up."""
         context = self._context
-        chosen: list[tuple[TopicInfo, PartitionInfo, LeaderAndIsr]] = []
+        new_states: list[tuple[TopicInfo, PartitionInfo, LeaderAndIsr]] = []
         remaining: list[TopicPartition] = []
         for topic in context.topics.values():
             for p in topic.partitions:
@@ -297,10 +297,10 @@ class PartitionStates:
                 ]
                 state = without(broker, p, staying, context.shutting_down, context.epoch)
                 if state is not None:
-                    chosen.append((topic, p, state))
+                    new_states.append((topic, p, state))
                 elif p.leader == broker and staying:
                     remaining.append(TopicPartition(topic.name, p.partition))
-        return await self.write(chosen), remaining
+        return await self.write(new_states), remaining
 
     async def alter(
         self, broker: BrokerId, changes: Sequence[IsrChange], batch: RequestBatch

@@ -41,43 +41,43 @@ def target(partition: PartitionInfo) -> tuple[BrokerId, ...]:
 
 def checked(
     partition: PartitionInfo,
-    wanted: Sequence[BrokerId] | None,
+    target_replicas: Sequence[BrokerId] | None,
     live: Collection[BrokerId],
     *,
     allow_replication_factor_change: bool = True,
 ) -> tuple[BrokerId, ...]:
-    """Validate the replicas in `wanted`; if None, return the ones before the present reassignment.
+    """Validate `target_replicas`; if None, return those before the present reassignment.
 
     Raises NO_REASSIGNMENT_IN_PROGRESS or INVALID_REPLICA_ASSIGNMENT, or INVALID_REPLICATION_FACTOR
     if the factor may not change.
     """
-    if wanted is None:
+    if target_replicas is None:
         if not is_moving(partition):
             raise KafkaError(ErrorCode.no_reassignment_in_progress)
         return origin(partition)
-    new = [b for b in wanted if b not in origin(partition)]
+    new = [b for b in target_replicas if b not in origin(partition)]
     away = sorted(b for b in new if b not in live)
     text = None
-    if not wanted:
+    if not target_replicas:
         text = "The list of replicas is empty."
-    elif len(set(wanted)) < len(wanted):
-        text = f"The list of replicas {list(wanted)} names a broker more than once."
-    elif any(broker < 0 for broker in wanted):
-        text = f"The list of replicas {list(wanted)} contains a negative broker id."
+    elif len(set(target_replicas)) < len(target_replicas):
+        text = f"The list of replicas {list(target_replicas)} names a broker more than once."
+    elif any(broker < 0 for broker in target_replicas):
+        text = f"The list of replicas {list(target_replicas)} contains a negative broker id."
     elif away:
         text = f"Broker {away[0]}, the target of a replica, is not online."
     if text is not None:
         raise KafkaError(ErrorCode.invalid_replica_assignment, text)
     factor = len(target(partition))
-    if len(wanted) != factor and not allow_replication_factor_change:
-        text = f"The replication factor would change from {factor} to {len(wanted)}."
+    if len(target_replicas) != factor and not allow_replication_factor_change:
+        text = f"The replication factor would change from {factor} to {len(target_replicas)}."
         raise KafkaError(ErrorCode.invalid_replication_factor, text)
-    return tuple(wanted)
+    return tuple(target_replicas)
 
 
 def begun(
     partition: PartitionInfo,
-    wanted: Sequence[BrokerId],
+    target_replicas: Sequence[BrokerId],
     online: Collection[BrokerId],
     controller_epoch: int,
 ) -> tuple[PartitionInfo, LeaderAndIsr]:
@@ -87,14 +87,14 @@ def begun(
     Raises INVALID_REPLICA_ASSIGNMENT if this would drop all in-sync replicas.
     """
     before = origin(partition)
-    replicas = tuple(dict.fromkeys((*wanted, *before)))
+    replicas = tuple(dict.fromkeys((*target_replicas, *before)))
     last = state_of(partition, controller_epoch)
     # Replicas that an earlier plan was adding, and that are not in this one, are dropped.
-    kept = tuple(b for b in last.isr if b in replicas)
-    if not kept:
+    isr = tuple(b for b in last.isr if b in replicas)
+    if not isr:
         text = f"The new replicas include none of the in-sync replicas {list(last.isr)}."
         raise KafkaError(ErrorCode.invalid_replica_assignment, text)
-    last = replace(last, isr=kept)
+    last = replace(last, isr=isr)
     elected = None
     if last.leader not in replicas:
         elected = elect_for_reassignment(replicas, last, online, controller_epoch)
@@ -106,7 +106,7 @@ def begun(
         partition,
         replicas=replicas,
         adding=tuple(b for b in replicas if b not in before),
-        removing=tuple(b for b in replicas if b not in wanted),
+        removing=tuple(b for b in replicas if b not in target_replicas),
     )
     return with_state(placed, state), state
 
@@ -115,19 +115,19 @@ def done(
     partition: PartitionInfo, online: Collection[BrokerId], controller_epoch: int
 ) -> tuple[PartitionInfo, LeaderAndIsr] | None:
     """End a reassignment; None while a target replica is out of sync, or none of them may lead."""
-    wanted = target(partition)
-    if not set(wanted) <= set(partition.isr):
+    target_replicas = target(partition)
+    if not set(target_replicas) <= set(partition.isr):
         return None
     last = state_of(partition, controller_epoch)
-    if partition.leader in wanted and partition.leader in online:
+    if partition.leader in target_replicas and partition.leader in online:
         state = replace(
             last, leader_epoch=last.leader_epoch + 1, partition_epoch=last.partition_epoch + 1
         )
     else:
-        elected = elect_for_reassignment(wanted, last, online, controller_epoch)
+        elected = elect_for_reassignment(target_replicas, last, online, controller_epoch)
         if elected is None:
             return None
         state = elected
-    state = replace(state, isr=tuple(b for b in state.isr if b in wanted))
-    placed = replace(partition, replicas=wanted, adding=(), removing=())
+    state = replace(state, isr=tuple(b for b in state.isr if b in target_replicas))
+    placed = replace(partition, replicas=target_replicas, adding=(), removing=())
     return with_state(placed, state), state

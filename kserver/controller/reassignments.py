@@ -67,15 +67,15 @@ class Reassignments:
         """Forget what is in progress: the znodes that are read next have it."""
         self._stopping.clear()
 
-    def list(self, wanted: Iterable[TopicPartition] | None) -> dict[TopicPartition, PartitionInfo]:
+    def list(self, keys: Iterable[TopicPartition] | None) -> dict[TopicPartition, PartitionInfo]:
         """Those of these, or of all partitions, that move."""
         moving = self._context.moving
-        found = sorted(moving if wanted is None else moving & set(wanted))
+        found = sorted(moving if keys is None else moving & set(keys))
         return {key: self._context.topics[key.topic].partitions[key.partition] for key in found}
 
     async def alter(
         self,
-        wanted: Mapping[TopicPartition, Sequence[BrokerId] | None],
+        targets: Mapping[TopicPartition, Sequence[BrokerId] | None],
         *,
         allow_replication_factor_change: bool = True,
     ) -> dict[TopicPartition, KafkaError | None]:
@@ -85,7 +85,7 @@ class Reassignments:
             raise not_controller()
         results: dict[TopicPartition, KafkaError | None] = {}
         moved: dict[str, list[Moved]] = {}
-        for key, replicas in wanted.items():
+        for key, replicas in targets.items():
             results[key] = None
             info = self._find(key)
             try:
@@ -151,13 +151,13 @@ class Reassignments:
     async def noted(self, data: bytes) -> None:
         """/admin/reassign_partitions holds this."""
         try:
-            wanted = znodes.decode_reassignments(data)
+            targets = znodes.decode_reassignments(data)
         except StorageError as error:
             log.error("%s; removing the znode", error)
             await self._store.write([Delete(znodes.REASSIGN_PARTITIONS)])
             return
-        self._noted = set(wanted)
-        for key, refused in (await self.alter(wanted)).items():
+        self._noted = set(targets)
+        for key, refused in (await self.alter(targets)).items():
             if refused is not None:
                 log.warning("%s: reassignment refused: %s", key, refused)
 

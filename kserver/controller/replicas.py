@@ -84,7 +84,7 @@ class TopicDeletion:
         return {replica.broker for replica, state in self._states.items() if state is ineligible}
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         """Number of replicas that are not deleted yet."""
         return len(self._states) - self._counts[ReplicaState.DELETION_SUCCESSFUL]
 

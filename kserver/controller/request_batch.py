@@ -191,14 +191,14 @@ class RequestBatch:
                 FULL if full else 0,
             )
         ]
-        led = self._leaderships.get(broker, [])
-        if led or full:
+        leaderships = self._leaderships.get(broker, [])
+        if leaderships or full:
             requests.insert(
                 1 if full else 0,
                 LeaderAndIsrRequest(
                     self._controller,
                     epoch,
-                    _by_topic(led),
+                    _by_topic(leaderships),
                     _addresses(self._leaders.get(broker, ()), brokers, listener),
                     broker_epoch,
                     FULL if full else 0,

@@ -72,7 +72,7 @@ class TopicOperations:
         refused = rules.refused([r.name for r in requests], partitions)
         racks = self._context.racks
         names = set(self._context.topics)
-        files = rules.FilesLeft(self._id, self._disk.files_left())
+        files = rules.FileBudget(self._id, self._disk.files_left())
 
         def plan(request: CreatableTopic) -> TopicInfo:
             topic = rules.create(
@@ -125,7 +125,7 @@ class TopicOperations:
         topics, racks = self._context.topics, self._context.racks
         added = sum(rules.added_partitions(r, topics.get(r.name)) for r in requests)
         refused = rules.refused([r.name for r in requests], added)
-        files = rules.FilesLeft(self._id, self._disk.files_left())
+        files = rules.FileBudget(self._id, self._disk.files_left())
 
         def plan(request: CreatablePartitions) -> TopicInfo:
             if request.name in self._context.deletions:

@@ -80,27 +80,27 @@ def refused(names: Sequence[str], partitions: int = 0) -> dict[str, KafkaError]:
     return {name: twice for name, times in Counter(names).items() if times > 1}
 
 
-class FilesLeft:
+class FileBudget:
     """Files that a request's new partitions may still open on this broker, `own`; initially
-    `left`.
+    `count`.
 
     Without this check they would be created but get no leader.
     """
 
-    def __init__(self, own: BrokerId, left: int) -> None:
+    def __init__(self, own: BrokerId, count: int) -> None:
         self._own = own
-        self._left = left
+        self._remaining = count
 
     def take(self, topic: str, partitions: Sequence[PartitionInfo]) -> None:
         """Raises KafkaError if too few files are left."""
         files = FILES_A_LOG * sum(self._own in p.replicas for p in partitions)
-        if files > self._left:
+        if files > self._remaining:
             text = (
                 f"Topic '{topic}' needs {files} open files on broker {self._own}, which may open"
-                f" {max(self._left, 0)} more: {RAISE_OPEN_FILES}."
+                f" {max(self._remaining, 0)} more: {RAISE_OPEN_FILES}."
             )
             raise KafkaError(ErrorCode.policy_violation, text)
-        self._left -= files
+        self._remaining -= files
 
 
 def requested_partitions(new: CreatableTopic, config: BrokerConfig) -> int:

@@ -315,12 +315,12 @@ class CoordinatorRuntime(Generic[S]):
     def apply(self, image: ClusterMetadata) -> None:
         """Coordinate the partitions that this broker leads now; called after the replicas have
         changed."""
-        led = self._led(image)
+        partitions = self._leader_partitions(image)
         for index in list(self._by_partition):
-            loaded, partition = self._by_partition[index], led.get(index)
+            loaded, partition = self._by_partition[index], partitions.get(index)
             if loaded.partition is not partition or loaded.led_since != partition.led_since:
                 self._drop(index, ErrorCode.not_coordinator)
-        for index, partition in led.items():
+        for index, partition in partitions.items():
             if index not in self._by_partition:
                 self._load_soon(index, partition)
         now = self._now()
@@ -328,7 +328,7 @@ class CoordinatorRuntime(Generic[S]):
             if loaded.is_ready:
                 self._carry_out(loaded, loaded.shard.image_changed(image, now))
 
-    def _led(self, image: ClusterMetadata) -> Mapping[int, Partition]:
+    def _leader_partitions(self, image: ClusterMetadata) -> Mapping[int, Partition]:
         topic = image.topics.get(self.topic)
         if topic is None or self._is_closed:
             return {}

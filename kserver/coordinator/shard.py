@@ -100,15 +100,15 @@ def take_what_fits(
 ) -> tuple[list[E], bool]:
     """Return the first of `events` that fit into one batch, at most `most`, and whether these are
     all."""
-    taken: list[E] = []
+    batch: list[E] = []
     size = 0
     for event in events:
         key, value = encode(event)
         size += len(key) + len(value or b"")
-        if len(taken) >= most or (taken and size > MAX_BATCH_BYTES):
-            return taken, False
-        taken.append(event)
-    return taken, True
+        if len(batch) >= most or (batch and size > MAX_BATCH_BYTES):
+            return batch, False
+        batch.append(event)
+    return batch, True
 
 
 class Shard(Protocol):

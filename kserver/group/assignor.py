@@ -74,15 +74,15 @@ ASSIGNORS: Mapping[str, Assignor] = {"uniform": uniform, "range": range_}
 
 def _topics(members: Iterable[Subscriber], counts: Counts) -> list[UUID]:
     """Return the existing topics that any member subscribes to, sorted."""
-    wanted = frozenset[UUID]().union(*(member.topics for member in members))
-    return sorted(topic for topic in wanted if topic in counts)
+    topic_ids = frozenset[UUID]().union(*(member.topics for member in members))
+    return sorted(topic for topic in topic_ids if topic in counts)
 
 
 def _partitions(topics: Iterable[UUID], counts: Counts) -> list[TopicIdPartition]:
     return [TopicIdPartition(topic, n) for topic in topics for n in range(counts[topic])]
 
 
-def _kept(subscriber: Subscriber, counts: Counts) -> list[TopicIdPartition]:
+def _still_owned(subscriber: Subscriber, counts: Counts) -> list[TopicIdPartition]:
     """Return the owned partitions that exist and whose topics are still subscribed to, sorted."""
     return sorted(
         partition
@@ -94,15 +94,15 @@ def _kept(subscriber: Subscriber, counts: Counts) -> list[TopicIdPartition]:
 
 def _alike(members: Members, counts: Counts, topics: frozenset[UUID]) -> dict[str, Partitions]:
     """Assign to members that all subscribe to the same topics."""
-    wanted = _partitions(sorted(topic for topic in topics if topic in counts), counts)
-    kept = {member_id: _kept(members[member_id], counts) for member_id in members}
-    least, more = divmod(len(wanted), len(members))
+    partitions = _partitions(sorted(topic for topic in topics if topic in counts), counts)
+    owned_by = {member_id: _still_owned(members[member_id], counts) for member_id in members}
+    least, more = divmod(len(partitions), len(members))
     # The members that own most get the extra partitions, so that the fewest partitions move.
-    ordered = sorted(members, key=lambda m: (-len(kept[m]), m))
+    ordered = sorted(members, key=lambda m: (-len(owned_by[m]), m))
     quotas = {m: least + (place < more) for place, m in enumerate(ordered)}
-    assigned = {m: kept[m][: quotas[m]] for m in ordered}
-    taken = {partition for owned in assigned.values() for partition in owned}
-    free = (partition for partition in wanted if partition not in taken)
+    assigned = {m: owned_by[m][: quotas[m]] for m in ordered}
+    assigned_partitions = {partition for owned in assigned.values() for partition in owned}
+    free = (partition for partition in partitions if partition not in assigned_partitions)
     for member_id, owned in assigned.items():
         while len(owned) < quotas[member_id]:
             owned.append(next(free))
@@ -120,9 +120,9 @@ class _Uneven:
             for topic in _topics(members.values(), counts)
         }
         for member_id, subscriber in members.items():
-            for partition in _kept(subscriber, counts):
+            for partition in _still_owned(subscriber, counts):
                 self._give(partition, member_id)
-        taken = {
+        assigned_partitions = {
             partition
             for topics in self._owned.values()
             for own in topics.values()
@@ -132,7 +132,9 @@ class _Uneven:
         topics = sorted(self._subscribers, key=lambda t: (len(self._subscribers[t]), t))
         for topic in topics:
             free = [
-                partition for partition in _partitions([topic], counts) if partition not in taken
+                partition
+                for partition in _partitions([topic], counts)
+                if partition not in assigned_partitions
             ]
             self._spread(free, self._subscribers[topic])
         for _ in range(MAX_PASSES):

@@ -230,7 +230,7 @@ class ClassicGroups:
         if group.state is not STABLE or owes_join or group.select_protocol() != group.protocol:
             self._await_others(group, member, ticket, step)
             return
-        step.events.append(group.kept())
+        step.events.append(group.metadata_event())
         if request.may_skip_assignment:
             is_leader = group.is_leader(new_id)
             joined = _joined(group, new_id, shows_members=is_leader)
@@ -291,7 +291,7 @@ class ClassicGroups:
             return
         group.begin_generation(step.now.wall_ms)
         if group.state is EMPTY:
-            step.events.append(group.kept())
+            step.events.append(group.metadata_event())
             return
         for member in group.members.values():
             shown = group.is_leader(member.id)
@@ -325,7 +325,7 @@ class ClassicGroups:
         member.sync_ticket = ticket
         if group.is_leader(member.id):
             self._meters.rebalances += 1
-            step.events.append(group.kept(step.now.wall_ms, request.assignments))
+            step.events.append(group.metadata_event(step.now.wall_ms, request.assignments))
             for recipient in group.members.values():
                 assignment = request.assignments.get(recipient.id, b"")
                 if _answer_sync(recipient, _synced(group, assignment), step):

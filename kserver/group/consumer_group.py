@@ -108,7 +108,7 @@ class ConsumerGroup:
         draft.has_topics_record = self.has_topics_record
         return draft
 
-    def kept(self) -> tuple[object, ...]:
+    def snapshot(self) -> tuple[object, ...]:
         """Return all state that events created, for comparison."""
         return (
             self.epoch,
@@ -274,12 +274,12 @@ class ConsumerGroup:
 
     def assignor(self, default: str) -> str:
         """Return the assignor that most members ask for."""
-        asked = Counter(
+        counts = Counter(
             member.subscription.assignor
             for member in self.members.values()
             if member.subscription.assignor is not None
         )
-        return max(asked, key=lambda name: (asked[name], name)) if asked else default
+        return max(counts, key=lambda name: (counts[name], name)) if counts else default
 
     # Classic members
 

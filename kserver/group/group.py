@@ -405,7 +405,7 @@ class ClassicGroup:
 
     # What is kept
 
-    def kept(
+    def metadata_event(
         self, now_ms: int | None = None, assignments: Mapping[str, bytes] | None = None
     ) -> ClassicGroupMetadata:
         """Return the event that persists the group: as Stable since `now_ms` with these
@@ -443,27 +443,27 @@ class ClassicGroup:
         self.state = STABLE if event.members else EMPTY
         before, self.members = self.members, {}
         self.static, self._support, self.joining = {}, {}, 0
-        for kept in event.members:
-            member = before.get(kept.id)
+        for metadata in event.members:
+            member = before.get(metadata.id)
             if member is None:
                 member = ClassicGroupMember(
-                    kept.id,
-                    kept.instance_id,
-                    kept.client_id,
-                    kept.client_host,
-                    kept.rebalance_ms,
-                    kept.session_ms,
+                    metadata.id,
+                    metadata.instance_id,
+                    metadata.client_id,
+                    metadata.client_host,
+                    metadata.rebalance_ms,
+                    metadata.session_ms,
                     (),
                 )
-            if dict(member.protocols).get(event.protocol or "") != kept.subscription:
-                member.protocols = ((event.protocol or "", kept.subscription),)
-            member.rebalance_ms, member.session_ms = kept.rebalance_ms, kept.session_ms
-            member.assignment = kept.assignment
-            self.members[kept.id] = member
+            if dict(member.protocols).get(event.protocol or "") != metadata.subscription:
+                member.protocols = ((event.protocol or "", metadata.subscription),)
+            member.rebalance_ms, member.session_ms = metadata.rebalance_ms, metadata.session_ms
+            member.assignment = metadata.assignment
+            self.members[metadata.id] = member
             self._count(member, 1)
             self.joining += member.join_ticket is not None
-            if kept.instance_id is not None:
-                self.static[kept.instance_id] = kept.id
+            if metadata.instance_id is not None:
+                self.static[metadata.instance_id] = metadata.id
         self.subscribed = self._subscribed()
 
     def check(self) -> None:

@@ -402,15 +402,15 @@ class Migration:
         if not (are_classic and has_room and self._allows("downgrade")):
             return
         draft.is_over = True
-        kept = self._kept(group, step.now.wall_ms)
+        metadata = self._classic_metadata(group, step.now.wall_ms)
         step.keep(group.deleted())
-        step.events.append(kept)
+        step.events.append(metadata)
         for member_id in group.members:
             for kind in (JOIN, SYNC):
                 self._deadlines.drop((kind, group_id, member_id))
         self._deadlines.set((DOWN, group_id, ""), step.now.ms)
 
-    def _kept(self, group: ConsumerGroup, now_ms: int) -> ClassicGroupMetadata:
+    def _classic_metadata(self, group: ConsumerGroup, now_ms: int) -> ClassicGroupMetadata:
         """Return the classic group, with the current assignments of its members."""
         protocols = {
             member.id: member.subscription.classic.protocols
@@ -422,14 +422,14 @@ class Migration:
             name for name, _ in first if all(name in dict(those) for those in protocols.values())
         )
         members = tuple(
-            self._member_kept(member, dict(protocols[member.id])[protocol])
+            self._member_metadata(member, dict(protocols[member.id])[protocol])
             for member in group.members.values()
         )
         return ClassicGroupMetadata(
             group.id, CONSUMERS, group.epoch, protocol, members[0].id, now_ms, members
         )
 
-    def _member_kept(self, member: ConsumerGroupMember, metadata: bytes) -> MemberMetadata:
+    def _member_metadata(self, member: ConsumerGroupMember, metadata: bytes) -> MemberMetadata:
         said = member.subscription
         assert said.classic is not None
         return MemberMetadata(

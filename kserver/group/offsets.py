@@ -32,9 +32,9 @@ from kserver.metadata import ClusterMetadata, TopicInfo
 from kserver.metrics.meters import GroupMeters
 from kserver.model import NO_PRODUCER_ID, NO_TIMESTAMP, ProducerId
 
-Kept = tuple[OffsetCommitted, int]
+StoredOffset = tuple[OffsetCommitted, int]
 """Committed offset and its sequence number among all commits."""
-Topics = dict[str, dict[int, Kept]]
+Topics = dict[str, dict[int, StoredOffset]]
 
 
 class Offsets:
@@ -54,7 +54,7 @@ class Offsets:
         """Producers with pending offsets, by group."""
         self._of_topic: dict[str, dict[str, None]] = {}
         """Groups with offsets of a topic, including pending ones, by topic."""
-        self._seen: dict[str, UUID] = {}
+        self._topic_ids: dict[str, UUID] = {}
         """Topic ids by name, for which offsets of a deleted topic of the same name have been
         removed."""
         self._serial = 0
@@ -71,8 +71,8 @@ class Offsets:
         return {*self._by_group, *self._open}
 
     def get(self, group_id: str, topic: str, partition: int) -> OffsetCommitted | None:
-        kept = self._by_group.get(group_id, {}).get(topic, {}).get(partition)
-        return None if kept is None else kept[0]
+        stored = self._by_group.get(group_id, {}).get(topic, {}).get(partition)
+        return None if stored is None else stored[0]
 
     def is_pending(self, group_id: str, topic: str, partition: int) -> bool:
         """Return whether an open transaction has a pending offset of this partition."""
@@ -87,19 +87,19 @@ class Offsets:
         if group is not None:
             group.check_fetch(request.member_id, request.member_epoch)
         topics = self._by_group.get(request.group_id, {})
-        asked = request.topics
-        if asked is None:
-            asked = [(topic, list(partitions)) for topic, partitions in topics.items()]
+        queries = request.topics
+        if queries is None:
+            queries = [(topic, list(partitions)) for topic, partitions in topics.items()]
         unstable = request.require_stable and request.group_id in self._open
         found: list[tuple[str, list[FetchedOffset]]] = []
-        for topic, indexes in asked:
-            kept = topics.get(topic, {})
+        for topic, indexes in queries:
+            offsets = topics.get(topic, {})
             partitions = []
             for index in indexes:
                 if unstable and self.is_pending(request.group_id, topic, index):
                     error = ErrorCode.unstable_offset_commit
                     partitions.append(FetchedOffset(index, error=error))
-                elif (stored := kept.get(index)) is None:
+                elif (stored := offsets.get(index)) is None:
                     partitions.append(FetchedOffset(index))
                 else:
                     event = stored[0]
@@ -220,8 +220,8 @@ class Offsets:
     def _partitions_of(self, group_id: str) -> dict[str, dict[int, None]]:
         found: dict[str, dict[int, None]] = {}
         for topics in self._stores_of(group_id):
-            for topic, kept in topics.items():
-                found.setdefault(topic, {}).update(dict.fromkeys(kept))
+            for topic, offsets in topics.items():
+                found.setdefault(topic, {}).update(dict.fromkeys(offsets))
         return found
 
     def _stores_of(self, group_id: str) -> list[Topics]:
@@ -260,9 +260,9 @@ class Offsets:
                     stores = [offsets.get(topic, {}) for offsets in self._stores_of(group_id)]
                     for partition in {p: None for store in stores for p in store}:
                         yield OffsetDeleted(group_id, topic, partition)
-            elif self._seen.get(topic) != known.id:
+            elif self._topic_ids.get(topic) != known.id:
                 yield from self._of_another_topic(known, groups)
-                self._seen[topic] = known.id
+                self._topic_ids[topic] = known.id
 
     def _of_another_topic(self, topic: TopicInfo, groups: Iterable[str]) -> Iterator[OffsetDeleted]:
         for group_id in groups:
@@ -310,10 +310,10 @@ class Offsets:
             for topic, partitions in topics.items():
                 if committed:
                     before = self._by_group.setdefault(group_id, {}).setdefault(topic, {})
-                    for partition, kept in partitions.items():
+                    for partition, stored in partitions.items():
                         other = before.get(partition)
-                        if other is None or other[1] < kept[1]:
-                            before[partition] = kept
+                        if other is None or other[1] < stored[1]:
+                            before[partition] = stored
                 else:
                     self._drop_topic(topic, group_id)
 
@@ -329,7 +329,7 @@ class Offsets:
         groups.pop(group_id, None)
         if not groups:
             self._of_topic.pop(topic, None)
-            self._seen.pop(topic, None)
+            self._topic_ids.pop(topic, None)
 
     def check(self) -> None:
         """Assert the invariants; for tests."""

@@ -81,16 +81,20 @@ def _toward(
     target = goal.target
     if goal.topics is not None:
         target = frozenset(partition for partition in target if partition.topic_id in goal.topics)
-    kept = {partition: epoch for partition, epoch in now.assigned.items() if partition in target}
+    still_assigned = {
+        partition: epoch for partition, epoch in now.assigned.items() if partition in target
+    }
     lost = {
         partition: epoch for partition, epoch in now.assigned.items() if partition not in target
     }
     if lost and _has_any(owned, lost):
-        return _moved(now, now.epoch, MemberState.UNREVOKED_PARTITIONS, kept, lost)
-    missing = target - kept.keys()
+        return _moved(now, now.epoch, MemberState.UNREVOKED_PARTITIONS, still_assigned, lost)
+    missing = target - still_assigned.keys()
     free = sorted(partition for partition in missing if is_free(partition))
     state = MemberState.STABLE if len(free) == len(missing) else MemberState.UNRELEASED_PARTITIONS
-    return _moved(now, goal.epoch, state, kept | dict.fromkeys(free, goal.epoch), NOTHING_OWNED)
+    return _moved(
+        now, goal.epoch, state, still_assigned | dict.fromkeys(free, goal.epoch), NOTHING_OWNED
+    )
 
 
 def _without_unsubscribed(now: Assignment, goal: Goal, owned: Partitions | None) -> Assignment:
@@ -105,11 +109,13 @@ def _without_unsubscribed(now: Assignment, goal: Goal, owned: Partitions | None)
     }
     if not lost:
         return now
-    kept = {partition: epoch for partition, epoch in now.assigned.items() if partition not in lost}
+    still_assigned = {
+        partition: epoch for partition, epoch in now.assigned.items() if partition not in lost
+    }
     revoking = {**now.revoking, **lost}
     if _has_any(owned, revoking):
-        return _moved(now, now.epoch, MemberState.UNREVOKED_PARTITIONS, kept, revoking)
-    return _moved(now, now.epoch, now.state, kept, now.revoking)
+        return _moved(now, now.epoch, MemberState.UNREVOKED_PARTITIONS, still_assigned, revoking)
+    return _moved(now, now.epoch, now.state, still_assigned, now.revoking)
 
 
 def _has_any(owned: Partitions | None, partitions: Epochs) -> bool:

@@ -176,8 +176,8 @@ class GroupShard:
 
     def _delete_what_fits(self, deleted: Iterable[Any], step: Step) -> bool:
         """Add the events that fit into this step; return whether all of them did."""
-        taken, is_all = take_what_fits(deleted, self.encode, MAX_DELETED - len(step.events))
-        step.keep(taken)
+        batch, is_all = take_what_fits(deleted, self.encode, MAX_DELETED - len(step.events))
+        step.keep(batch)
         return is_all
 
     # Loading and metadata

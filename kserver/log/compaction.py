@@ -194,7 +194,7 @@ class _Run:
                 if header.last_offset + 1 == job.end_offset:
                     retention = retention._replace(stays=True)
                 try:
-                    left = filtered(
+                    remaining = filtered(
                         batch,
                         header,
                         retention,
@@ -204,11 +204,11 @@ class _Run:
                     )
                 except (ProtocolError, KafkaError) as error:
                     raise self._cannot(header, error) from error
-                if left is not batch.buffer:
+                if remaining is not batch.buffer:
                     has_changed = True
-                if left:
-                    out.add(left)
-                    self._pace.spend(len(left))
+                if remaining:
+                    out.add(remaining)
+                    self._pace.spend(len(remaining))
                 if retention.aborted is not None:
                     new.aborted.append(retention.aborted)
         out.flush()

@@ -171,12 +171,12 @@ class LogDirectory:
         version = stored.version if stored is not None else 0
         directory_id = stored.directory_id if stored is not None else None
         directory_id = directory_id or checkpoint.random_id(random)
-        wanted = MetaProperties(broker_id, cluster_id, version, directory_id)
-        if stored != wanted:
+        properties = MetaProperties(broker_id, cluster_id, version, directory_id)
+        if stored != properties:
             try:
-                checkpoint.write_meta_properties(self._disk, path, wanted)
+                checkpoint.write_meta_properties(self._disk, path, properties)
             except OSError as error:
-                if stored != wanted._replace(directory_id=None) or error.errno not in NO_ROOM:
+                if stored != properties._replace(directory_id=None) or error.errno not in NO_ROOM:
                     raise
                 return
         self.id = directory_id

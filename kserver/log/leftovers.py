@@ -48,9 +48,9 @@ def snapshot_offsets(disk: Disk, directory: str) -> list[Offset]:
 
 
 def remove_snapshots_above(disk: Disk, directory: str, offset: Offset) -> None:
-    for taken in snapshot_offsets(disk, directory):
-        if taken > offset:
-            disk.remove(segment_path(directory, taken, SNAPSHOT))
+    for snapshot_offset in snapshot_offsets(disk, directory):
+        if snapshot_offset > offset:
+            disk.remove(segment_path(directory, snapshot_offset, SNAPSHOT))
 
 
 def base_offset(name: str, suffix: str) -> Offset | None:

@@ -189,7 +189,7 @@ class LogLoader:
         for topic_partition, futures in found.items():
             (directory, path), *others = futures
             if topic_partition in self._logs:
-                self.left_over += [left for _, left in futures]
+                self.left_over += [future for _, future in futures]
             elif any(d.failure or topic_partition in d.damaged for d in self._directories):
                 log.warning("ignoring %s until its old log is available again", path)
             elif others:

@@ -368,10 +368,10 @@ class Log:
         self, offset: Offset, max_bytes: int, *, up_to: Offset, at_least_one: bool = True
     ) -> None:
         """Wait until the disk has read what `read` with these arguments needs; then read again."""
-        wanted = [o for o in (offset, up_to) if o < self.log_end_offset]
+        offsets = [o for o in (offset, up_to) if o < self.log_end_offset]
         truncations = self.truncations
         segments = self._segments.snapshot()
-        places = await self._offload(lambda: segments.warm(wanted))
+        places = await self._offload(lambda: segments.warm(offsets))
         if truncations == self.truncations:
             for place in places:
                 self._segments.remember(*place)
@@ -519,8 +519,8 @@ class Log:
             await self.truncate_fully_and_start_at(offset)
             return
         await self._begin_truncation()
-        kept = self._segments.up_to(offset)
-        segment = kept[-1]
+        segments = self._segments.up_to(offset)
+        segment = segments[-1]
         has_producers = bool(self.producers.producers)
 
         def prepare() -> tuple[Cut, ProducerStateManager]:
@@ -529,12 +529,12 @@ class Log:
             if not has_producers:
                 return cut, ProducerStateManager(expiration_ms)
             disk, now_ms = self._disk, self.flushed_ms
-            return cut, replay_producers(disk, self.directory, expiration_ms, kept, cut, now_ms)
+            return cut, replay_producers(disk, self.directory, expiration_ms, segments, cut, now_ms)
 
         cut, producers = await self._offload(prepare)
         await self._lower_recovery_point(cut.end_offset)
         try:
-            self._drop(list(self._segments)[len(kept) :])
+            self._drop(list(self._segments)[len(segments) :])
             segment.truncate(cut, self.config)
             remove_snapshots_above(self._disk, self.directory, cut.end_offset)
         except OSError as error:

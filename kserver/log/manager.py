@@ -338,8 +338,8 @@ class LogManager:
 
     # Housekeeping, on request of logs
 
-    def flush_soon(self, wanted: Log) -> None:
-        self._flush_due[wanted] = None
+    def flush_soon(self, partition_log: Log) -> None:
+        self._flush_due[partition_log] = None
         self._wake_flusher.set()
 
     def remove_later(self, owner: Log, paths: Sequence[str]) -> None:
@@ -421,9 +421,9 @@ class LogManager:
             due, self._flush_due = list(self._flush_due), {}
             await each(due, self._flush, self.config.num_recovery_threads_per_data_dir)
             # A log that was deleted meanwhile is in no directory.
-            kept = [(self._directory_of.get(log.directory), log.topic_partition) for log in due]
+            flushed = [(self._directory_of.get(log.directory), log.topic_partition) for log in due]
             del due  # keeping it while waiting would keep the files of a deleted log open
-            if not all(directory is None or directory.knows(tp) for directory, tp in kept):
+            if not all(directory is None or directory.knows(tp) for directory, tp in flushed):
                 # After a crash, a new log must not look like one whose checkpoint was lost.
                 await self._write(checkpoint.RECOVERY_POINTS)
 

@@ -176,11 +176,11 @@ def accept_loss(
         }
         end = max(offsets.get(topic_partition, 0) for offsets in stored.values())
         for (directory, name), offsets in stored.items():
-            left = {tp: offset for tp, offset in offsets.items() if tp != topic_partition}
+            remaining = {tp: offset for tp, offset in offsets.items() if tp != topic_partition}
             if is_empty and directory is home and name == checkpoint.LOG_STARTS:
-                left[topic_partition] = end
-            if left != offsets:
-                checkpoint.write_offsets(disk, f"{directory.path}/{name}", left)
+                remaining[topic_partition] = end
+            if remaining != offsets:
+                checkpoint.write_offsets(disk, f"{directory.path}/{name}", remaining)
         marker = f"{home.path}/{CLEAN_SHUTDOWN}"
         if not is_empty and disk.exists(marker):
             # After a clean stop, recovery would refuse a torn log.

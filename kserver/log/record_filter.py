@@ -261,21 +261,21 @@ def filtered(
         return batch.buffer
     data = batch.unfolded(MAX_RECORDS_BYTES) if header.record_count else b""
     records = scan(data, header.record_count)
-    kept, has_tombstones = _kept(records, header.base_offset, keys, is_past)
-    if not kept and not verdict.stays:
+    retained, has_tombstones = _retained(records, header.base_offset, keys, is_past)
+    if not retained and not verdict.stays:
         return b""
     if not has_tombstones or header.last_offset >= keys.next_offset:
         new_horizon = None
-    if len(kept) == len(records) and new_horizon is None:
+    if len(retained) == len(records) and new_horizon is None:
         return batch.buffer
-    return _rebuilt(header, data, kept, new_horizon)
+    return _rebuilt(header, data, retained, new_horizon)
 
 
-def _kept(
+def _retained(
     records: Sequence[Scanned], base_offset: Offset, keys: KeyMap, is_past: bool
 ) -> tuple[list[Scanned], bool]:
     """Return the records that stay, and whether tombstones are among them."""
-    kept = []
+    retained = []
     has_tombstones = False
     end = keys.next_offset
     for record in records:
@@ -287,27 +287,29 @@ def _kept(
                 if is_past:
                     continue
                 has_tombstones = True
-        kept.append(record)
-    return kept, has_tombstones
+        retained.append(record)
+    return retained, has_tombstones
 
 
-def _rebuilt(header: Header, data: bytes, kept: Sequence[Scanned], horizon_ms: int | None) -> bytes:
+def _rebuilt(
+    header: Header, data: bytes, retained: Sequence[Scanned], horizon_ms: int | None
+) -> bytes:
     attributes, base_timestamp = header.attributes, header.base_timestamp
     parts: list[bytes] = []
     if horizon_ms is None:
-        parts = [data[record[0] : record[1]] for record in kept]
+        parts = [data[record[0] : record[1]] for record in retained]
     else:
         shift = base_timestamp - horizon_ms
-        for _, end, rest, time, *_ in kept:
+        for _, end, rest, time, *_ in retained:
             body = b"\0" + varint.encode(time + shift) + data[rest:end]
             parts += (varint.encode(len(body)), body)
         attributes |= DELETE_HORIZON
         base_timestamp = horizon_ms
     max_timestamp = header.max_timestamp
-    if kept and not attributes & LOG_APPEND_TIME:
-        max_timestamp = header.base_timestamp + max(record[3] for record in kept)
+    if retained and not attributes & LOG_APPEND_TIME:
+        max_timestamp = header.base_timestamp + max(record[3] for record in retained)
     body = b"".join(parts)
-    if not kept:
+    if not retained:
         attributes &= ~COMPRESSION_MASK
     elif codec := Compression(attributes & COMPRESSION_MASK):
         body = compress(codec, body)
@@ -318,7 +320,7 @@ def _rebuilt(header: Header, data: bytes, kept: Sequence[Scanned], horizon_ms: i
         attributes=attributes,
         base_timestamp=base_timestamp,
         max_timestamp=max_timestamp,
-        record_count=len(kept),
+        record_count=len(retained),
     )
     crc = crc32c(body, crc32c(HEADER.pack(*fields)[CRC_START:]))
     return HEADER.pack(*fields._replace(crc=crc)) + body

@@ -264,12 +264,14 @@ class LogSegment:
         here."""
         if last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
             return False
-        held = self.size
-        if not held:
+        own_size = self.size
+        if not own_size:
             return True
         first = self.first_timestamp
         age_ms = max_timestamp - first if first >= 0 else now_ms - self.created_ms
-        return held + size <= self.max_bytes and age_ms <= self.max_ms and not self.is_index_full
+        return (
+            own_size + size <= self.max_bytes and age_ms <= self.max_ms and not self.is_index_full
+        )
 
     def append(self, records: memoryview, batches: Sequence[ValidBatch | Header]) -> None:
         """Write `records` at the end; `batches` are the headers of all batches in it.

@@ -21,10 +21,10 @@ async def run_all(parts: Sequence[Coroutine[Any, Any, None]]) -> None:
 
 async def each(items: Iterable[T], work: Callable[[T], Awaitable[None]], most: int) -> None:
     """Run `work` on every item, on `most` at a time."""
-    left = iter(items)
+    iterator = iter(items)
 
     async def worker() -> None:
-        for item in left:
+        for item in iterator:
             await work(item)
 
     await run_all([worker() for _ in range(most)])

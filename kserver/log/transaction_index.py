@@ -125,9 +125,9 @@ class TransactionIndex:
         """Remove the transactions whose marker is at or after `offset`.  Raises NoRoom."""
         self.write()
         entries = self.entries()
-        kept = [entry for entry in entries if entry.last_offset < offset]
-        if len(kept) < len(entries):
-            self._cut(len(kept), kept[-1].last_offset if kept else None)
+        remaining = [entry for entry in entries if entry.last_offset < offset]
+        if len(remaining) < len(entries):
+            self._cut(len(remaining), remaining[-1].last_offset if remaining else None)
 
     def reset(self) -> None:
         self._unwritten = []

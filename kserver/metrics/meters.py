@@ -172,7 +172,7 @@ class Histogram:
         self._then.append(list(self.counts))
         del self._then[:-windows]
 
-    def quantiles(self, wanted: Sequence[float]) -> list[float]:
+    def quantiles(self, shares: Sequence[float]) -> list[float]:
         """Return upper bounds of the values that these shares of all values do not exceed; 0 if
         there are none."""
         counts = self.counts
@@ -180,11 +180,11 @@ class Histogram:
             counts = [now - then for now, then in zip(counts, self._then[0], strict=True)]
         total = sum(counts)
         found = []
-        for share in wanted:
-            left = share * total
+        for share in shares:
+            remaining = share * total
             bucket = 0
-            while bucket < STEPS and left > counts[bucket]:
-                left -= counts[bucket]
+            while bucket < STEPS and remaining > counts[bucket]:
+                remaining -= counts[bucket]
                 bucket += 1
             found.append(BOUNDS[min(bucket, STEPS - 1)] if total else 0.0)
         return found

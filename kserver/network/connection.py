@@ -96,7 +96,7 @@ class Connection:
 
     def receiving(self) -> tuple[int, int]:
         """Return the number of complete requests, and the bytes received of the next one."""
-        return self._conversation.taken, self._conversation.partial_bytes
+        return self._conversation.request_count, self._conversation.partial_bytes
 
     def finish(self) -> None:
         """Answer the dispatched requests, dispatch no more, then close."""
@@ -190,9 +190,9 @@ class Connection:
             return
         conversation = self._conversation
         out = conversation.out
-        left = TURN_BYTES
+        remaining = TURN_BYTES
         try:
-            while out and left > 0:
+            while out and remaining > 0:
                 part = out[0]
                 if isinstance(part, bytes):
                     sent = self._send_bytes(part)
@@ -208,7 +208,7 @@ class Connection:
                 if sent < 0:
                     break
                 conversation.out_bytes -= sent
-                left -= sent
+                remaining -= sent
         except (BlockingIOError, InterruptedError):
             pass
         except OSError as error:
@@ -225,7 +225,7 @@ class Connection:
     def _send_bytes(self, part: bytes) -> int:
         out = self._conversation.out
         flags = 0
-        taken = 1
+        part_count = 1
         if len(out) > 1:
             follower = out[1]
             if isinstance(follower, FileRange) and follower.size > JOIN_BELOW_BYTES:
@@ -235,9 +235,9 @@ class Connection:
                         return sent
                 flags = socket.MSG_MORE
             else:
-                part, taken = self._joined()
+                part, part_count = self._joined()
         sent = self._socket.send(part, flags)
-        for _ in range(taken):
+        for _ in range(part_count):
             out.popleft()
         if sent < len(part):
             out.appendleft(part[sent:])
@@ -317,8 +317,8 @@ class Connection:
             self.close(SHORT_FILE)
             return
         # Send from memory, since the page cache may have dropped the range again.
-        if left := cold.size - len(data):
-            out.appendleft(FileRange(cold.file, cold.position + len(data), left))
+        if remaining := cold.size - len(data):
+            out.appendleft(FileRange(cold.file, cold.position + len(data), remaining))
         out.appendleft(data)
         self._writable()
 

@@ -186,7 +186,7 @@ class Conversation:
         "muted",
         "out",
         "out_bytes",
-        "taken",
+        "request_count",
         "throttled",
     )
 
@@ -219,7 +219,7 @@ class Conversation:
         self.throttled = False
         self.finishing = False
         self.closed = False
-        self.taken = 0
+        self.request_count = 0
         """Number of dispatched frames."""
 
     @property
@@ -307,8 +307,8 @@ class Conversation:
 
     def _release(self) -> None:
         if self._held_bytes:
-            held, self._held_bytes = self._held_bytes, 0
-            self._buffers.release(held)
+            size, self._held_bytes = self._held_bytes, 0
+            self._buffers.release(size)
 
     def _advance(self) -> None:
         """Dispatch the whole frames in the buffer, and make room for the rest of a partial one."""
@@ -332,7 +332,7 @@ class Conversation:
                     self._move_to_front()
                 return
             self._start = stop
-            self.taken += 1
+            self.request_count += 1
             self._add_response(self._dispatch(view[start + 4 : stop]))
         if self._end == BUFFER_BYTES:
             self._move_to_front()
@@ -358,7 +358,7 @@ class Conversation:
         assert buffer is not None
         self._large, self._large_view = None, memoryview(b"")
         self._buffers.end(self)
-        self.taken += 1
+        self.request_count += 1
         self._add_response(self._dispatch(frame))
         self._buffers.give_back(buffer)
         if not self.muted:

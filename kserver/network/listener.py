@@ -99,7 +99,7 @@ class Listeners:
         self._connections: dict[AnyConnection, str] = {}
         """Name of the listener of each connection."""
         self._by_address: Counter[str] = Counter()
-        self.taken: Counter[str] = Counter()
+        self.accept_counts: Counter[str] = Counter()
         """Number of connections ever accepted by each listener, by name."""
         self._begun: dict[AnyConnection, tuple[int, float]] = {}
         """Connections seen within a request: the request's number, and the loop time when first
@@ -118,7 +118,7 @@ class Listeners:
 
     def by_listener(self) -> Mapping[str, int]:
         """Return the number of open connections of each listener that ever had one."""
-        return dict.fromkeys(self.taken, 0) | Counter(self._connections.values())
+        return dict.fromkeys(self.accept_counts, 0) | Counter(self._connections.values())
 
     def configure(self, limits: ConnectionLimits) -> None:
         """Apply new limits; existing connections stay, whatever their number."""
@@ -211,13 +211,13 @@ class Listeners:
                     connection.close("a request that does not come")
 
     def _is_too_slow(self, connection: AnyConnection, now_s: float) -> bool:
-        taken, size = connection.receiving()
+        request_count, size = connection.receiving()
         if size == 0:
             self._begun.pop(connection, None)
             return False
         before, since_s = self._begun.get(connection, (-1, now_s))
-        if before != taken:
-            self._begun[connection] = (taken, now_s)
+        if before != request_count:
+            self._begun[connection] = (request_count, now_s)
             return False
         return size < (now_s - since_s - RECEIVE_GRACE_S) * RECEIVED_BYTES_A_SECOND
 
@@ -394,7 +394,7 @@ class Listeners:
 
     def _add(self, connection: AnyConnection, listener: str) -> None:
         self._connections[connection] = listener
-        self.taken[listener] += 1
+        self.accept_counts[listener] += 1
         self._by_address[connection.address] += 1
 
     def _forget(self, connection: AnyConnection, reason: str) -> None:

@@ -37,7 +37,7 @@ MAX_TRACKED = 10_000
 MAX_THROTTLE_MS = 2**31 - 1
 """Maximum throttle time, in ms, that a response can contain."""
 
-Held: TypeAlias = Mapping[QuotaEntity, Mapping[str, float]]
+BoundsByEntity: TypeAlias = Mapping[QuotaEntity, Mapping[str, float]]
 """Type of ClusterMetadata.quotas."""
 
 
@@ -109,7 +109,7 @@ class TokenBucket:
         self._tokens = 0.0
         self._filled_ms: int | None = None
 
-    def left(self, bound: float, now_ms: int) -> float:
+    def tokens(self, bound: float, now_ms: int) -> float:
         most = bound * self._window.samples * self._window.sample_ms / 1000
         if self._filled_ms is None:
             self._tokens = most
@@ -120,20 +120,20 @@ class TokenBucket:
         return self._tokens
 
     def take(self, amount: float, bound: float, now_ms: int) -> None:
-        self.left(bound, now_ms)
+        self.tokens(bound, now_ms)
         self._tokens -= amount
 
     def wait_ms(self, bound: float, now_ms: int) -> int:
         """Return the time in ms until it is no longer overdrawn."""
-        left = self.left(bound, now_ms)
-        return min(max(round(-left / bound * 1000), 1), MAX_THROTTLE_MS) if left < 0 else 0
+        tokens = self.tokens(bound, now_ms)
+        return min(max(round(-tokens / bound * 1000), 1), MAX_THROTTLE_MS) if tokens < 0 else 0
 
 
 class QuotaBounds:
     """Bounds of one quota, by entity."""
 
-    def __init__(self, key: str, held: Held) -> None:
-        self._bounds = {entity: keys[key] for entity, keys in held.items() if key in keys}
+    def __init__(self, key: str, bounds: BoundsByEntity) -> None:
+        self._bounds = {entity: keys[key] for entity, keys in bounds.items() if key in keys}
 
     def __bool__(self) -> bool:
         return bool(self._bounds)
@@ -142,7 +142,7 @@ class QuotaBounds:
         """Return the entity that the client is counted under, and its bound; None without a
         bound."""
         bounds = self._bounds
-        for owner, asked in (
+        for owner, key in (
             (QuotaEntity(user, client_id), (user, client_id)),
             (QuotaEntity(user, client_id), (user, "")),
             (QuotaEntity(user), (user, None)),
@@ -152,7 +152,7 @@ class QuotaBounds:
             (QuotaEntity(None, client_id), (None, client_id)),
             (QuotaEntity(None, client_id), (None, "")),
         ):
-            bound = bounds.get(QuotaEntity(*asked))
+            bound = bounds.get(QuotaEntity(*key))
             if bound is not None:
                 return owner, bound
         return None
@@ -246,7 +246,7 @@ class MutationQuota:
             return True, 0
         owner, bound = found
         bucket = self._buckets.of(owner)
-        if strict and bucket.left(bound, now_ms) < 0:
+        if strict and bucket.tokens(bound, now_ms) < 0:
             return False, bucket.wait_ms(bound, now_ms)
         bucket.take(amount, bound, now_ms)
         return True, 0 if strict else bucket.wait_ms(bound, now_ms)
@@ -274,17 +274,17 @@ class Quotas:
         self.active = False
         """Whether any of the first three is set, which every request checks first."""
 
-    def update(self, held: Held) -> None:
+    def update(self, bounds: BoundsByEntity) -> None:
         """Apply new bounds; earlier use still counts."""
-        self.produce = _bounded(self._produce, "producer_byte_rate", held)
-        self.fetch = _bounded(self._fetch, "consumer_byte_rate", held)
-        self.request = _bounded(self._request, "request_percentage", held)
-        self.mutation = _bounded(self._mutation, "controller_mutation_rate", held)
+        self.produce = _bounded(self._produce, "producer_byte_rate", bounds)
+        self.fetch = _bounded(self._fetch, "consumer_byte_rate", bounds)
+        self.request = _bounded(self._request, "request_percentage", bounds)
+        self.mutation = _bounded(self._mutation, "controller_mutation_rate", bounds)
         self.active = any(bound is not None for bound in (self.produce, self.fetch, self.request))
 
 
-def _bounded(quota: Quota, key: str, held: Held) -> Quota | None:
-    quota.bounds = QuotaBounds(key, held)
+def _bounded(quota: Quota, key: str, bounds: BoundsByEntity) -> Quota | None:
+    quota.bounds = QuotaBounds(key, bounds)
     return quota if quota.bounds else None
 
 
@@ -299,8 +299,8 @@ class ConnectionRates:
         self.limit = float("inf")
         """max.connection.creation.rate."""
 
-    def update(self, held: Held) -> None:
-        self._bounds = QuotaBounds("connection_creation_rate", held)
+    def update(self, bounds: BoundsByEntity) -> None:
+        self._bounds = QuotaBounds("connection_creation_rate", bounds)
 
     def refuses_ms(self, address: str, now_ms: int) -> int:
         """Return how long, in ms, to delay an address that exceeded its rate; 0 accepts the

@@ -67,7 +67,7 @@ class StreamConnection(asyncio.BufferedProtocol):
 
     def receiving(self) -> tuple[int, int]:
         """Return the number of complete requests, and the bytes received of the next one."""
-        return self._conversation.taken, self._conversation.partial_bytes
+        return self._conversation.request_count, self._conversation.partial_bytes
 
     def finish(self) -> None:
         """Answer the dispatched requests, dispatch no more, then close."""

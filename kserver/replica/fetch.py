@@ -34,7 +34,7 @@ from kserver.world.disk import FileRange
 class Read(NamedTuple):
     """One partition's part of a fetch response; `size` bytes of `data`, if any."""
 
-    wanted: FetchPartition
+    fetch_info: FetchPartition
     error: ErrorCode = ErrorCode.none
     high_watermark: Offset = -1
     last_stable_offset: Offset = -1
@@ -80,17 +80,17 @@ class NotInMemory(NamedTuple):
 
 
 def read(
-    replicas: ReplicaManager, wanted: Sequence[FetchPartition], limits: FetchLimits
+    replicas: ReplicaManager, fetch_infos: Sequence[FetchPartition], limits: FetchLimits
 ) -> list[Read] | NotInMemory:
     """Read all wanted partitions, in order, without waiting for the disk."""
     partitions = replicas.partitions
     is_follower = limits.is_follower
     leader_only = is_follower or limits.leader_only
     selects = limits.rack != "" and not is_follower and replicas.selects_replicas
-    left = limits.max_bytes
+    remaining = limits.max_bytes
     at_least_one = True
     reads = []
-    for fetch_info in wanted:
+    for fetch_info in fetch_infos:
         try:
             partition = partitions.get((fetch_info.topic, fetch_info.partition))
             if partition is None:
@@ -123,8 +123,8 @@ def read(
             # Throttled replicas get an empty response, and so do partitions after the response is
             # full.
             held_back = is_follower and replicas.holds_back(partition, limits.follower)
-            if diverging is None and not held_back and (left > 0 or at_least_one):
-                max_bytes = fetch_info.max_bytes if fetch_info.max_bytes < left else left
+            if diverging is None and not held_back and (remaining > 0 or at_least_one):
+                max_bytes = fetch_info.max_bytes if fetch_info.max_bytes < remaining else remaining
                 found = log.read(
                     fetch_info.offset, max_bytes, up_to=up_to, at_least_one=at_least_one
                 )
@@ -135,7 +135,7 @@ def read(
             if isinstance(found, Slice) and found.size:
                 data, size = found.data, found.size
                 at_least_one = False
-                left -= size
+                remaining -= size
                 if limits.read_committed:
                     aborted = _aborted(log, fetch_info.offset, found.upper_bound)
             reads.append(
@@ -169,7 +169,7 @@ def _aborted(log: Log, first: Offset, upper_bound: Offset) -> list[AbortedTransa
 
 async def warmed(
     replicas: ReplicaManager,
-    wanted: Sequence[FetchPartition],
+    fetch_infos: Sequence[FetchPartition],
     limits: FetchLimits,
     cold: NotInMemory,
 ) -> list[Read]:
@@ -180,7 +180,7 @@ async def warmed(
             await cold.log.read_cold(
                 cold.offset, cold.max_bytes, up_to=cold.up_to, at_least_one=True
             )
-        found = read(replicas, wanted, limits)
+        found = read(replicas, fetch_infos, limits)
         if not isinstance(found, NotInMemory):
             return found
         cold = found

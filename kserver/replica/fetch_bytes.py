@@ -90,7 +90,7 @@ def write_request(
     )
     max_bytes = limits.partition_max_bytes
     pieces += _topics(
-        (key, _wanted(key, position, max_bytes)) for key, position in request.wanted.items()
+        (key, _partition(key, position, max_bytes)) for key, position in request.positions.items()
     )
     pieces += _topics((key, _INDEX.pack(key[1])) for key in request.forgotten)
     pieces.append(b"\1")  # no rack
@@ -101,7 +101,7 @@ def write_request(
     return b"".join(pieces)
 
 
-def _wanted(key: PartitionKey, position: Position, max_bytes: int) -> bytes:
+def _partition(key: PartitionKey, position: Position, max_bytes: int) -> bytes:
     leader_epoch, offset, last_epoch, log_start_offset = position
     return _WANTED.pack(key[1], leader_epoch, offset, last_epoch, log_start_offset, max_bytes, 0)
 

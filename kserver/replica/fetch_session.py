@@ -68,7 +68,7 @@ class FetchPartition(NamedTuple):
 class Known:
     """State of a partition last sent to the client; a change is a reason to send it again."""
 
-    wanted: FetchPartition
+    fetch_info: FetchPartition
     high_watermark: Offset = -1
     log_start_offset: Offset = -1
 
@@ -96,23 +96,23 @@ class FetchSession:
             if known is not None:
                 self.active.pop(key, None)
                 self.unnamed.discard(key)
-                gone.append(known.wanted)
-        for wanted in named:
-            known = self.partitions.get(wanted.key)
+                gone.append(known.fetch_info)
+        for fetch_info in named:
+            known = self.partitions.get(fetch_info.key)
             if known is None:
-                self.partitions[wanted.key] = Known(wanted)
-                if wanted.topic is None:
-                    self.unnamed.add(wanted.key)
+                self.partitions[fetch_info.key] = Known(fetch_info)
+                if fetch_info.topic is None:
+                    self.unnamed.add(fetch_info.key)
             else:
-                if wanted.topic is None:
+                if fetch_info.topic is None:
                     # The topic was deleted: these are not partitions of another topic with its
                     # name.
-                    wanted = wanted._replace(topic=known.wanted.topic)
-                if wanted.current_leader_epoch != known.wanted.current_leader_epoch:
+                    fetch_info = fetch_info._replace(topic=known.fetch_info.topic)
+                if fetch_info.current_leader_epoch != known.fetch_info.current_leader_epoch:
                     # A follower drops data of an epoch that has ended, so send the offsets again.
                     known.high_watermark = known.log_start_offset = -1
-                known.wanted = wanted
-            self.active[wanted.key] = None
+                known.fetch_info = fetch_info
+            self.active[fetch_info.key] = None
         return gone
 
     def name(self, names: Mapping[UUID, str]) -> list[FetchPartition]:
@@ -123,20 +123,20 @@ class FetchSession:
         named = []
         for key in sorted(self.unnamed, key=str):
             known = self.partitions[key]
-            topic_id = known.wanted.topic_id
+            topic_id = known.fetch_info.topic_id
             if topic_id is not None and (topic := names.get(topic_id)) is not None:
                 self.unnamed.discard(key)
-                known.wanted = known.wanted._replace(topic=topic)
+                known.fetch_info = known.fetch_info._replace(topic=topic)
                 self.active[key] = None
-                named.append(known.wanted)
+                named.append(known.fetch_info)
         return named
 
-    def wanted(self) -> list[FetchPartition]:
+    def fetch_infos(self) -> list[FetchPartition]:
         """Return all partitions of the session."""
-        return [known.wanted for known in self.partitions.values()]
+        return [known.fetch_info for known in self.partitions.values()]
 
-    def active_wanted(self) -> list[FetchPartition]:
-        return [self.partitions[key].wanted for key in self.active]
+    def active_fetch_infos(self) -> list[FetchPartition]:
+        return [self.partitions[key].fetch_info for key in self.active]
 
     def look_at_all(self, now_ms: int) -> None:
         if now_ms - self._looked_ms >= LOOK_ALL_MS:
@@ -165,7 +165,7 @@ class FetchSession:
 class Fetching(NamedTuple):
     """Partitions of a fetch, and the session it belongs to, if any."""
 
-    wanted: list[FetchPartition]
+    fetch_infos: list[FetchPartition]
     session: FetchSession | None
     incremental: bool
     forgotten: Sequence[FetchPartition] = ()
@@ -231,15 +231,15 @@ class FetchSessions:
         if not session.partitions:
             self.end(session_id)
             return Fetching([], None, False, gone)
-        wanted = session.active_wanted() if is_follower else session.wanted()
-        return Fetching(wanted, session, True, gone)
+        fetch_infos = session.active_fetch_infos() if is_follower else session.fetch_infos()
+        return Fetching(fetch_infos, session, True, gone)
 
     def end(self, session_id: int) -> None:
         """End a session: the client sent a full fetch outside of it, or it has no partitions
         left."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
-            self._unwatch(session, session.wanted())
+            self._unwatch(session, session.fetch_infos())
 
     def noticed(self, topic_partition: Hashable) -> list[FetchSession]:
         """Mark a changed partition as active; return the followers' sessions that include it."""

@@ -230,7 +230,7 @@ class ReplicaFetcher:
     async def _fetch(self) -> None:
         self._position()
         session = self._session
-        if not session.wanted:
+        if not session.positions:
             soonest_s = min(self._resumed_s.values(), default=math.inf)
             if self._held_back:
                 soonest_s = min(soonest_s, self._loop.time() + THROTTLED_PAUSE_S)
@@ -354,17 +354,17 @@ class ReplicaFetcher:
 
     async def _take(self, fetched: Fetched, peer: Peer) -> None:
         key, code, high_watermark, log_start_offset, records, diverging = fetched
-        partition, asked = self._partitions.get(key), self._session.wanted.get(key)
-        if partition is None or asked is None or partition.epoch != asked.leader_epoch:
+        partition, position = self._partitions.get(key), self._session.positions.get(key)
+        if partition is None or position is None or partition.epoch != position.leader_epoch:
             # The role, the epoch or the log's end may have changed while the fetch was in flight.
             return
         own = partition.log
-        if own.log_end_offset != asked.offset:
+        if own.log_end_offset != position.offset:
             return
         try:
             if code:
                 if code == ErrorCode.offset_out_of_range:
-                    await self._begin_anew(partition, asked.leader_epoch, peer)
+                    await self._begin_anew(partition, position.leader_epoch, peer)
                     return
                 raise KafkaError(ErrorCode(code))
             if diverging is not None:
@@ -391,10 +391,10 @@ class ReplicaFetcher:
         except (KafkaError, StorageError, OSError, ProtocolError) as error:
             log_line = log.info if code in PASSING else log.warning
             log_line("%s cannot follow broker %d: %s", own.topic_partition, self.leader, error)
-            self._hold_back(partition, asked.leader_epoch)
+            self._hold_back(partition, position.leader_epoch)
         except Exception as bug:
             self._report(f"{own.topic_partition}: append from broker {self.leader} failed", bug)
-            self._hold_back(partition, asked.leader_epoch)
+            self._hold_back(partition, position.leader_epoch)
 
     def _hold_back(self, partition: Partition, epoch: LeaderEpoch) -> None:
         if self._is_current(partition, epoch):
@@ -472,10 +472,10 @@ class ReplicaFetcher:
     ) -> int:
         new = versions.request(ApiKey.LIST_OFFSETS, peer.version(ApiKey.LIST_OFFSETS, at_most=7))
         key = partition.topic_partition
-        wanted = new.topics.partitions(
+        query = new.topics.partitions(
             partition_index=key.partition, current_leader_epoch=epoch, timestamp=timestamp
         )
-        topic = new.topics(name=key.topic, partitions=[wanted])
+        topic = new.topics(name=key.topic, partitions=[query])
         answer = await peer.call(new(replica_id=self._context.broker_id, topics=[topic]))
         found = answer.topics[0].partitions[0]
         if found.error_code is not ErrorCode.none:

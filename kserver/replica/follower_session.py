@@ -43,7 +43,7 @@ class Position(NamedTuple):
 class SessionRequest(NamedTuple):
     session_id: int
     epoch: int
-    wanted: Mapping[PartitionKey, Position]
+    positions: Mapping[PartitionKey, Position]
     forgotten: Mapping[PartitionKey, None]
 
 
@@ -51,20 +51,20 @@ class FollowerSession:
     def __init__(self) -> None:
         self._id = NO_SESSION
         self._epoch = FULL_EPOCH
-        self.wanted: dict[PartitionKey, Position] = {}
+        self.positions: dict[PartitionKey, Position] = {}
         """All partitions to fetch, with the position last requested or to be requested next."""
         self._changed: dict[PartitionKey, Position] = {}
         self._forgotten: dict[PartitionKey, None] = {}
 
     def want(self, key: PartitionKey, position: Position) -> None:
         """Fetch the partition from this position."""
-        if self.wanted.get(key) != position:
-            self.wanted[key] = self._changed[key] = position
+        if self.positions.get(key) != position:
+            self.positions[key] = self._changed[key] = position
             self._forgotten.pop(key, None)
 
     def forget(self, key: PartitionKey) -> None:
         """Stop fetching the partition."""
-        if self.wanted.pop(key, None) is not None:
+        if self.positions.pop(key, None) is not None:
             self._changed.pop(key, None)
             self._forgotten[key] = None
 
@@ -73,7 +73,7 @@ class FollowerSession:
         changed, forgotten = self._changed, self._forgotten
         self._changed, self._forgotten = {}, {}
         if self._epoch == FULL_EPOCH:
-            return SessionRequest(self._id, FULL_EPOCH, self.wanted, {})
+            return SessionRequest(self._id, FULL_EPOCH, self.positions, {})
         return SessionRequest(self._id, self._epoch, changed, forgotten)
 
     def answered(self, session_id: int) -> None:
@@ -92,7 +92,7 @@ class FollowerSession:
 
     def check(self) -> None:
         """Check the invariants."""
-        assert not self._forgotten.keys() & self.wanted.keys()
+        assert not self._forgotten.keys() & self.positions.keys()
         for key, position in self._changed.items():
-            assert self.wanted[key] == position
+            assert self.positions[key] == position
         assert self._id != NO_SESSION or self._epoch == FULL_EPOCH

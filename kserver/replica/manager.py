@@ -251,12 +251,12 @@ class ReplicaManager:
         self,
         replica: BrokerId,
         broker_epoch: int,
-        wanted: Iterable[FetchPartition],
+        fetch_infos: Iterable[FetchPartition],
         session: SessionClock | None = None,
     ) -> None:
         """Record that a follower has everything before the offsets that it fetches.  `session` is
         the clock of its session, if any: partitions that it does not name count too."""
-        for fetch_info in wanted:
+        for fetch_info in fetch_infos:
             partition = self.partitions.get((fetch_info.topic, fetch_info.partition))
             if partition is None or fetch_info.topic_id not in (None, partition.topic_id):
                 continue
@@ -328,8 +328,8 @@ class ReplicaManager:
             and follower.log_start_offset <= offset <= follower.end
         ]
         own = brokers.get(self._broker_id)
-        chosen = nearest(rack, self._broker_id, None if own is None else own.rack, candidates)
-        return NO_BROKER if chosen == self._broker_id else chosen
+        replica = nearest(rack, self._broker_id, None if own is None else own.rack, candidates)
+        return NO_BROKER if replica == self._broker_id else replica
 
     def _isr_decided(self, partition: Partition) -> None:
         partition.reconsider()

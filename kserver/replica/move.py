@@ -67,7 +67,7 @@ class Moves:
         self._logs = logs
         self._replicas = replicas
         self._config = config
-        self._asked: dict[TopicPartition, Log] = {}
+        self._queue: dict[TopicPartition, Log] = {}
         """Future logs that wait to be copied."""
         self._agreed: dict[TopicPartition, int] = {}
         """Truncation count of the log when its copy was last known to agree with it."""
@@ -109,7 +109,7 @@ class Moves:
                 # Records that a later cleaning removes may have been copied before it.
                 future.cleaned_to = current.cleaned_to
                 self._agreed[key] = current.truncations
-                self._asked[key] = future
+                self._queue[key] = future
                 self._has_asked.set()
                 log.info("%s: moving from %s to %s", key, current.directory, path)
         except StorageError as error:
@@ -119,9 +119,9 @@ class Moves:
         running: set[asyncio.Task[None]] = set()
         async with asyncio.TaskGroup() as tasks:
             while True:
-                while self._asked and len(running) < self._limit():
-                    key = next(iter(self._asked))
-                    future = self._asked.pop(key)
+                while self._queue and len(running) < self._limit():
+                    key = next(iter(self._queue))
+                    future = self._queue.pop(key)
                     task = tasks.create_task(self._supervise(key, future))
                     running.add(task)
                     task.add_done_callback(running.discard)

@@ -231,12 +231,12 @@ class Partition:
             raise KafkaError(ErrorCode.not_leader_or_follower)
         log = self.log
         if acks == ALL_IN_SYNC and len(leader.isr) < log.config.min_insync_replicas:
-            wanted = self.min_isr
-            if len(leader.isr) < wanted:
+            min_isr = self.min_isr
+            if len(leader.isr) < min_isr:
                 raise KafkaError(
                     ErrorCode.not_enough_replicas,
                     f"{self.topic_partition} has {len(leader.isr)} in-sync replicas,"
-                    f" and needs {wanted}",
+                    f" and needs {min_isr}",
                 )
         appended = log.append_as_leader(records, self.epoch, now_ms, origin=origin)
         if not log.config.flush_before_ack:
@@ -277,13 +277,13 @@ class Partition:
                 f"Records of partition {self.topic_partition} can not be deleted due to the"
                 " configured policy",
             )
-        wanted = log.high_watermark if offset == -1 else offset
-        if wanted < 0:
+        target = log.high_watermark if offset == -1 else offset
+        if target < 0:
             raise KafkaError(
                 ErrorCode.offset_out_of_range,
                 f"The offset {offset} for partition {self.topic_partition} is not valid",
             )
-        log.increment_log_start_offset(wanted)
+        log.increment_log_start_offset(target)
         return log.log_start_offset
 
     def begins_at(self, replica: BrokerId) -> Offset:

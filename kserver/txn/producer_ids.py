@@ -38,7 +38,7 @@ class ProducerIds:
 
     def __init__(self, allocate: Callable[[], Awaitable[ProducerIdBlock]]) -> None:
         self._allocate = allocate
-        self._left = NO_IDS
+        self._current = NO_IDS
         self._least = 0
         """Number of ids left at which the next block is requested."""
         self._next = NO_IDS
@@ -50,7 +50,7 @@ class ProducerIds:
         COORDINATOR_LOAD_IN_PROGRESS."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + MAX_WAIT_S
-        while not self._left and not self._next:
+        while not self._current and not self._next:
             self._is_wanted.set()
             if loop.time() >= deadline_s:
                 text = "the controller has not allocated producer ids yet"
@@ -58,13 +58,13 @@ class ProducerIds:
             self._waiting[given := loop.create_future()] = None
             await asyncio.wait((given,), timeout=deadline_s - loop.time())
             self._waiting.pop(given, None)
-        if not self._left:
-            self._left, self._next = self._next, NO_IDS
-            self._least = len(self._left) // PREFETCH_SHARE
-        taken, self._left = self._left[0], self._left[1:]
-        if len(self._left) <= self._least and not self._next:
+        if not self._current:
+            self._current, self._next = self._next, NO_IDS
+            self._least = len(self._current) // PREFETCH_SHARE
+        id_, self._current = self._current[0], self._current[1:]
+        if len(self._current) <= self._least and not self._next:
             self._is_wanted.set()
-        return taken
+        return id_
 
     async def run(self) -> None:
         """Request blocks when needed, until cancelled."""

@@ -96,7 +96,7 @@ class TransactionShard:
             case _:
                 raise KafkaError(ErrorCode.invalid_request)
         if outcome.events:
-            self._set_deadlines(now, ongoing=True, kept=True)
+            self._set_deadlines(now, ongoing=True, has_ids=True)
         return outcome
 
     def _init(self, request: InitProducerId, ticket: Ticket, now: Now) -> Outcome:
@@ -222,17 +222,17 @@ class TransactionShard:
             gone, is_all = take_what_fits(unused, self.encode, MAX_IDS_PER_BATCH)
             changes += gone
             self._next_removal_ms = None if is_all else now.ms
-        self._set_deadlines(now, ongoing=bool(self._ongoing), kept=bool(self.transactions))
+        self._set_deadlines(now, ongoing=bool(self._ongoing), has_ids=bool(self.transactions))
         return Outcome(changes, effects=effects, only_events=True)
 
-    def _set_deadlines(self, now: Now, *, ongoing: bool, kept: bool) -> None:
+    def _set_deadlines(self, now: Now, *, ongoing: bool, has_ids: bool) -> None:
         """Set the deadlines of the periodic checks, one interval after the last, while there may
         be work."""
         config = self._config()
         if ongoing and self._next_abort_ms is None:
             interval_ms = config.transaction_abort_timed_out_transaction_cleanup_interval_ms
             self._next_abort_ms = now.ms + interval_ms
-        if kept and self._next_removal_ms is None:
+        if has_ids and self._next_removal_ms is None:
             interval_ms = config.transaction_remove_expired_transaction_cleanup_interval_ms
             self._next_removal_ms = now.ms + interval_ms
         passes = [at for at in (self._next_abort_ms, self._next_removal_ms) if at is not None]
@@ -240,7 +240,7 @@ class TransactionShard:
 
     def loaded(self, now: Now) -> Outcome:
         """Send the markers of transactions that were prepared."""
-        self._set_deadlines(now, ongoing=bool(self._ongoing), kept=bool(self.transactions))
+        self._set_deadlines(now, ongoing=bool(self._ongoing), has_ids=bool(self.transactions))
         prepared = [
             transaction
             for transaction in self.transactions.values()

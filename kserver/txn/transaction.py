@@ -245,8 +245,8 @@ class Transaction:
 
     def _to(self, state: TransactionState, **changes: object) -> Transaction:
         assert self.state in VALID_PREVIOUS_STATES[state], f"{self.id}: {self.state} > {state}"
-        kept: dict[str, object] = {"previous_id": NO_PRODUCER_ID}
-        return replace(self, state=state, **(kept | changes))  # type: ignore[arg-type]
+        fields: dict[str, object] = {"previous_id": NO_PRODUCER_ID}
+        return replace(self, state=state, **(fields | changes))  # type: ignore[arg-type]
 
     def check(self) -> None:
         """Assert the invariants of the persisted state."""

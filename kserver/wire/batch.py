@@ -238,9 +238,9 @@ def batches(buffer: Buffer) -> Iterator[RecordBatch]:
     Raises ProtocolError for an invalid length or format version.
     """
     position = 0
-    while (left := len(buffer) - position) >= HEADER_SIZE:
+    while (remaining := len(buffer) - position) >= HEADER_SIZE:
         length = int.from_bytes(buffer[position + 8 : position + LOG_OVERHEAD], signed=True)
-        if length + LOG_OVERHEAD > left and buffer[position + MAGIC_AT] == MAGIC:
+        if length + LOG_OVERHEAD > remaining and buffer[position + MAGIC_AT] == MAGIC:
             return
         batch = RecordBatch(buffer, position)
         yield batch

@@ -148,7 +148,7 @@ def _decompress_stream(
     """
     member = new()
     parts: list[bytes] = []
-    at, left = 0, limit_bytes
+    at, remaining = 0, limit_bytes
     while at < len(data):
         if member.eof:
             if len(data) - at < _GZIP_SHORTEST_MEMBER or data[at : at + 3] != _GZIP_MAGIC:
@@ -156,11 +156,11 @@ def _decompress_stream(
             member = new()
         chunk = data[at : at + _CHUNK_BYTES]
         try:
-            part = member.decompress(chunk, left + 1)
+            part = member.decompress(chunk, remaining + 1)
         except (zlib.error, RuntimeError) as error:
             raise _corrupt(f"broken {name} data: {error}") from error
-        left -= len(part)
-        if left < 0:
+        remaining -= len(part)
+        if remaining < 0:
             raise _oversized(name, limit_bytes)
         parts.append(part)
         at += len(chunk) - len(member.unused_data or b"")
@@ -231,16 +231,16 @@ def _decompress_snappy(data: memoryview, limit_bytes: int) -> bytes:
     if data[:8] != _XERIAL[:8]:
         return _decompress_block(data, limit_bytes)
     parts: list[bytes] = []
-    at, left = len(_XERIAL), limit_bytes
+    at, remaining = len(_XERIAL), limit_bytes
     while at + 4 <= len(data):
         if data[at : at + 8] == _XERIAL[:8]:
             at += len(_XERIAL)
             continue
         size = int.from_bytes(data[at : at + 4])
         at += 4
-        part = _decompress_block(data[at : at + size], left)
+        part = _decompress_block(data[at : at + size], remaining)
         parts.append(part)
-        left -= len(part)
+        remaining -= len(part)
         at += size
     if at > len(data):
         raise _corrupt("truncated snappy data")

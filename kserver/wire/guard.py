@@ -38,15 +38,15 @@ MAX_ELEMENTS = 200_000
 class Edits(list[tuple[int, int, bytes]]):
     """Replacements: start, end, and new bytes of a range."""
 
-    __slots__ = ("left",)
+    __slots__ = ("remaining",)
 
-    def __init__(self, left: float) -> None:
-        self.left = left
+    def __init__(self, limit: float) -> None:
+        self.remaining = limit
         """Number of elements and unknown tagged fields that are still allowed."""
 
     def spend(self, elements: int) -> None:
-        self.left -= elements
-        if self.left < 0:
+        self.remaining -= elements
+        if self.remaining < 0:
             raise ProtocolError(f"a message of more than {MAX_ELEMENTS} elements")
 
 
@@ -87,11 +87,11 @@ def entity_in(hint: Any) -> Any:
 
 def _edited(message: memoryview, start: int, edits: Edits) -> memoryview:
     parts: list[bytes | memoryview] = []
-    kept = 0
+    at = 0
     for first, end, new in sorted(edits):
-        parts += (message[kept : first - start], new)
-        kept = end - start
-    return memoryview(b"".join([*parts, message[kept:]]))
+        parts += (message[at : first - start], new)
+        at = end - start
+    return memoryview(b"".join([*parts, message[at:]]))
 
 
 @functools.cache
@@ -193,7 +193,7 @@ def _tagged_fields(known: dict[int, Part]) -> Skip:
         start = at
         count, at = varint.decode_unsigned(frame, at)
         edits.spend(count)
-        body, kept = at, 0
+        body, known_count = at, 0
         for _ in range(count):
             field_at = at
             tag, size_at = varint.decode_unsigned(frame, at)
@@ -204,15 +204,15 @@ def _tagged_fields(known: dict[int, Part]) -> Skip:
             if tag not in known:
                 edits.append((field_at, end, b""))
             else:
-                kept += 1
+                known_count += 1
                 before, part = len(edits), known[tag]
                 if end != (at + part if isinstance(part, int) else part(frame, at, edits)):
                     raise ProtocolError(f"a tagged field of {size} bytes that has another size")
                 if grown := sum(len(new) - (last - first) for first, last, new in edits[before:]):
                     edits.append((size_at, at, varint.encode_unsigned(size + grown)))
             at = end
-        if kept < count:
-            edits.append((start, body, varint.encode_unsigned(kept)))
+        if known_count < count:
+            edits.append((start, body, varint.encode_unsigned(known_count)))
         return at
 
     return skip

@@ -325,8 +325,8 @@ class _Reader:
         end = self.at + size
         if size < 0 or end > len(self.data):
             raise ProtocolError("a message is truncated")
-        taken, self.at = self.data[self.at : end], end
-        return taken
+        piece, self.at = self.data[self.at : end], end
+        return piece
 
 
 class _Writer:

@@ -317,9 +317,9 @@ class Watches:
         """Remove and return the watches that `event` triggers, in the order in which they were
         set.
         """
-        taken: list[Watch] = []
+        watches: list[Watch] = []
         if event.type is not WatchType.CHILDREN:
-            taken += self._data.pop(event.path, ())
+            watches += self._data.pop(event.path, ())
         if event.type in (WatchType.CHILDREN, WatchType.DELETED):
-            taken += self._children.pop(event.path, ())
-        return taken
+            watches += self._children.pop(event.path, ())
+        return watches

@@ -43,7 +43,7 @@ def digest(secret: str) -> Identity:
     return Identity("digest", f"{user}:{base64.b64encode(hashed).decode()}")
 
 
-def taken(path: str, records: Iterable[AclRecord], identities: Sequence[Identity]) -> Acl:
+def resolved(path: str, records: Iterable[AclRecord], identities: Sequence[Identity]) -> Acl:
     """Return a client's list with `auth` resolved. Raises InvalidAcl."""
     grants: dict[Grant, None] = {}
     for perms, scheme, who in records:

@@ -86,7 +86,7 @@ class Connection(asyncio.Protocol):
         self._received = bytearray()
         self._running: deque[_Slot] = deque()
         """Changes that are being written to disk."""
-        self._held: deque[_Slot] = deque()
+        self._waiting: deque[_Slot] = deque()
         """Requests behind them; the first is a read that waits for the changes."""
         self._is_draining = False
         self._knows_read_only = True
@@ -99,7 +99,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def waiting(self) -> int:
-        return len(self._running) + len(self._held)
+        return len(self._running) + len(self._waiting)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -311,7 +311,7 @@ class Connection(asyncio.Protocol):
     def _queue(
         self, start: Callable[[_Slot], None] | None, answer: Callable[[], None] | None
     ) -> None:
-        self._held.append(_Slot(self._server.now_s(), start, answer))
+        self._waiting.append(_Slot(self._server.now_s(), start, answer))
         self._drain()
 
     def _drain(self) -> None:
@@ -331,13 +331,13 @@ class Connection(asyncio.Protocol):
         """Take one step; return whether there was one."""
         if self._running and self._running[0].answer is not None:
             self._answer(self._running.popleft())
-        elif self._held and self._held[0].start is not None:
-            slot = self._held.popleft()
+        elif self._waiting and self._waiting[0].start is not None:
+            slot = self._waiting.popleft()
             self._running.append(slot)
             assert slot.start is not None
             slot.start(slot)
-        elif self._held and not self._running:
-            self._answer(self._held.popleft())
+        elif self._waiting and not self._running:
+            self._answer(self._waiting.popleft())
         else:
             return False
         return True

@@ -182,12 +182,12 @@ class View:
             code = code_of(error)
             return MultiHeader(OpCode.ERROR, False, code), ErrorResponse(code)
 
-    def _set_watches(self, asked: SetWatches | SetWatches2) -> None:
+    def _set_watches(self, request: SetWatches | SetWatches2) -> None:
         """Restore watches after a lost connection: send the client the events that it missed, and
         watch the other nodes again (ZooKeeper: DataTree.setWatches).
         """
-        since = asked.relative_zxid
-        for path in asked.data:
+        since = request.relative_zxid
+        for path in request.data:
             node = self.tree.nodes.get(path)
             if node is None:
                 self._notify(EventType.DELETED, path)
@@ -195,12 +195,12 @@ class View:
                 self._notify(EventType.CHANGED, path)
             else:
                 self.watches.add(self.watcher, Kind.DATA, path)
-        for path in asked.exist:
+        for path in request.exist:
             if path in self.tree.nodes:
                 self._notify(EventType.CREATED, path)
             else:
                 self.watches.add(self.watcher, Kind.DATA, path)
-        for path in asked.child:
+        for path in request.child:
             node = self.tree.nodes.get(path)
             if node is None:
                 self._notify(EventType.DELETED, path)
@@ -208,8 +208,8 @@ class View:
                 self._notify(EventType.CHILDREN, path)
             else:
                 self.watches.add(self.watcher, Kind.CHILDREN, path)
-        if isinstance(asked, SetWatches2):
-            for kind, paths in zip(_MODES, (asked.persistent, asked.recursive), strict=True):
+        if isinstance(request, SetWatches2):
+            for kind, paths in zip(_MODES, (request.persistent, request.recursive), strict=True):
                 for path in paths:
                     self.watches.add(self.watcher, kind, path)
 

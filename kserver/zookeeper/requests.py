@@ -30,7 +30,7 @@ from kserver.world.zookeeper import (
     Stat,
     ZooKeeperError,
 )
-from kserver.zookeeper.acl import Identity, InvalidAcl, taken
+from kserver.zookeeper.acl import Identity, InvalidAcl, resolved
 from kserver.zookeeper.jute import (
     Create2Response,
     CreateRequest,
@@ -156,13 +156,13 @@ def _valid(kind: int, record: Any, identities: Sequence[Identity]) -> TreeOp:
             valid_path(path + "0" if is_sequence else path)
             if path == "/":
                 raise NodeExists(path)
-            acl = taken(path, record.acl, identities)
+            acl = resolved(path, record.acl, identities)
             is_ephemeral = bool(record.flags & _EPHEMERAL)
             return Create(path, record.data, is_ephemeral, is_sequence, acl)
         case SetDataRequest():
             return SetData(valid_path(path), record.data, record.version)
         case SetAclRequest():
-            acl = taken(path, record.acl, identities)
+            acl = resolved(path, record.acl, identities)
             return SetAcl(valid_path(path), acl, record.version)
         case VersionedRequest() if kind == OpCode.DELETE:
             if valid_path(path) in OWN_NODES:

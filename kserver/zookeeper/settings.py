@@ -65,46 +65,50 @@ def parse(text: str, path: str) -> Settings:
 
 
 def _settings(values: Mapping[str, str]) -> Settings:
-    left = dict(values)
-    servers = [key for key in left if key.startswith("server.")]
+    remaining = dict(values)
+    servers = [key for key in remaining if key.startswith("server.")]
     if servers:
         raise ConfigError(
             f"{servers[0]} configures an ensemble, which needs Apache's ZooKeeper: start"
             " that with this file, or remove the server lines to run a single server"
         )
-    data_dir = left.pop("dataDir", "")
+    data_dir = remaining.pop("dataDir", "")
     if not data_dir:
         raise ConfigError("dataDir is missing: the directory where the znodes are kept")
-    if "secureClientPort" in left:
+    if "secureClientPort" in remaining:
         raise ConfigError("secureClientPort: clients are not served over TLS here; set clientPort")
-    if "clientPort" not in left:
+    if "clientPort" not in remaining:
         raise ConfigError("clientPort is missing: the port for clients, mostly 2181")
-    port = _number(left, "clientPort", 0, 0, 65535)
-    tick_ms = _number(left, "tickTime", DEFAULT_TICK_MS, 1)
-    least = _number(left, "minSessionTimeout", -1, -1)
-    most = _number(left, "maxSessionTimeout", -1, -1)
+    port = _number(remaining, "clientPort", 0, 0, 65535)
+    tick_ms = _number(remaining, "tickTime", DEFAULT_TICK_MS, 1)
+    least = _number(remaining, "minSessionTimeout", -1, -1)
+    most = _number(remaining, "maxSessionTimeout", -1, -1)
     min_timeout_ms = 2 * tick_ms if least == -1 else least
     max_timeout_ms = 20 * tick_ms if most == -1 else most
     if min_timeout_ms > max_timeout_ms:
         raise ConfigError(
             f"minSessionTimeout={min_timeout_ms} is more than maxSessionTimeout={max_timeout_ms}"
         )
-    whitelist = left.pop(_WHITELIST, "").split(",")
+    whitelist = remaining.pop(_WHITELIST, "").split(",")
     return Settings(
         data_dir=data_dir,
         port=port,
-        address=left.pop("clientPortAddress", "") or None,
+        address=remaining.pop("clientPortAddress", "") or None,
         tick_ms=tick_ms,
-        max_connections=_number(left, "maxClientCnxns", DEFAULT_CONNECTIONS, 0),
+        max_connections=_number(remaining, "maxClientCnxns", DEFAULT_CONNECTIONS, 0),
         min_timeout_ms=min_timeout_ms,
         max_timeout_ms=max_timeout_ms,
         words=frozenset({ALWAYS, *(word.strip() for word in whitelist if word.strip())}),
-        warnings=tuple(f"{key} is not known here: ignored" for key in left if key not in _SILENT),
+        warnings=tuple(
+            f"{key} is not known here: ignored" for key in remaining if key not in _SILENT
+        ),
     )
 
 
-def _number(left: dict[str, str], key: str, default: int, least: int, most: int = 2**31 - 1) -> int:
-    text = left.pop(key, str(default))
+def _number(
+    remaining: dict[str, str], key: str, default: int, least: int, most: int = 2**31 - 1
+) -> int:
+    text = remaining.pop(key, str(default))
     try:
         number = int(text)
     except ValueError:

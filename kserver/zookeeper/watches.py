@@ -38,15 +38,15 @@ ONE_SHOT = (Kind.DATA, Kind.CHILDREN)
 class WatchTable(Generic[W]):
     def __init__(self) -> None:
         self._watchers: dict[tuple[Kind, str], dict[W, None]] = {}
-        self._left: dict[W, dict[tuple[Kind, str], None]] = {}
+        self._places_of: dict[W, dict[tuple[Kind, str], None]] = {}
 
     def add(self, watcher: W, kind: Kind, path: str) -> None:
         self._watchers.setdefault((kind, path), {})[watcher] = None
-        self._left.setdefault(watcher, {})[kind, path] = None
+        self._places_of.setdefault(watcher, {})[kind, path] = None
 
     def has(self, watcher: W, kinds: Iterable[Kind], path: str) -> bool:
-        left = self._left.get(watcher, {})
-        return any((kind, path) in left for kind in kinds)
+        places = self._places_of.get(watcher, {})
+        return any((kind, path) in places for kind in kinds)
 
     def remove(self, watcher: W, kinds: Iterable[Kind], path: str) -> bool:
         """Remove watches; return whether there was one."""
@@ -56,7 +56,7 @@ class WatchTable(Generic[W]):
         return bool(found)
 
     def forget(self, watcher: W) -> None:
-        for kind, path in list(self._left.get(watcher, ())):
+        for kind, path in list(self._places_of.get(watcher, ())):
             self._drop(watcher, kind, path)
 
     def trigger(self, event: WatchEvent) -> list[W]:
@@ -73,20 +73,22 @@ class WatchTable(Generic[W]):
     def counts(self) -> tuple[int, int, int]:
         """Return the numbers of watchers, paths and watches."""
         paths = {path for _, path in self._watchers}
-        return len(self._left), len(paths), sum(map(len, self._watchers.values()))
+        return len(self._places_of), len(paths), sum(map(len, self._watchers.values()))
 
     def places(self) -> list[tuple[W, str]]:
         """Return each watcher with each path that it watches, whatever the kinds, sorted by
         path.
         """
-        pairs = {(watcher, path) for watcher, left in self._left.items() for _, path in left}
+        pairs = {
+            (watcher, path) for watcher, places in self._places_of.items() for _, path in places
+        }
         return sorted(pairs, key=lambda pair: pair[1])
 
     def check(self) -> None:
         assert all(self._watchers.values())
-        assert all(self._left.values())
+        assert all(self._places_of.values())
         there = {(w, place) for place, them in self._watchers.items() for w in them}
-        assert there == {(w, place) for w, places in self._left.items() for place in places}
+        assert there == {(w, place) for w, places in self._places_of.items() for place in places}
 
     def _places(self, event: WatchEvent) -> Iterator[tuple[Kind, str]]:
         if event.type is not WatchType.CHILDREN:
@@ -102,9 +104,9 @@ class WatchTable(Generic[W]):
                 yield Kind.RECURSIVE, path
 
     def _drop(self, watcher: W, kind: Kind, path: str) -> None:
-        watchers, left = self._watchers[kind, path], self._left[watcher]
-        del watchers[watcher], left[kind, path]
+        watchers, places = self._watchers[kind, path], self._places_of[watcher]
+        del watchers[watcher], places[kind, path]
         if not watchers:
             del self._watchers[kind, path]
-        if not left:
-            del self._left[watcher]
+        if not places:
+            del self._places_of[watcher]

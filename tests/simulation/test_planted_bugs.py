@@ -72,7 +72,7 @@ offset_for_timestamp, newest = Log.offset_for_timestamp, KeyMap.newest
 expired = kserver.log.retention.expired
 append_marker, fetched, run_logs = MarkerLog._append, Leader.fetched, LogManager.run
 updated_partitions = kserver.metadata._updated_partitions
-check, led = ProducerStateManager.check, election._led
+check, led = ProducerStateManager.check, election._with_leader
 decode_topic, stops = znodes.decode_topic, RequestBatch.stops
 begun, checked = reassignment.begun, reassignment.checked
 
@@ -366,7 +366,9 @@ PLANTED: Mapping[str, Planted] = {
         ("reset",),
     ),
     "epoch-monotonic": Planted(
-        "an election begins no epoch", [(election, "_led", same_epoch)], faults=("kill", "stop")
+        "an election begins no epoch",
+        [(election, "_with_leader", same_epoch)],
+        faults=("kill", "stop"),
     ),
     "replica-equal": Planted(
         "diverging logs are not truncated",

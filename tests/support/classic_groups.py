@@ -162,7 +162,7 @@ class Groups:
 def settled(shard: GroupShard) -> dict[str, Any]:
     """Return the persisted state of the groups that have no other state, except new groups."""
     return {
-        group.id: group.kept()
+        group.id: group.metadata_event()
         for group in shard.groups.values()
         if isinstance(group, ClassicGroup) and group.state in (EMPTY, STABLE) and group.generation
     }

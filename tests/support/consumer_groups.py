@@ -124,11 +124,11 @@ class Coordinator:
         """Reload the shard from its log alone."""
         lost = KafkaError(ErrorCode.not_coordinator)
         self._answer([(ticket, lost) for ticket in sorted(self._waiting)])
-        before = {g.id: g.kept() for g in self._consumer_groups()}
+        before = {g.id: g.snapshot() for g in self._consumer_groups()}
         self.shard = self._new_shard()
         for key, value in self.log:
             self.shard.replay(self.shard.decode(key, value))
-        assert {g.id: g.kept() for g in self._consumer_groups()} == before
+        assert {g.id: g.snapshot() for g in self._consumer_groups()} == before
         self._carry_out(self.shard.image_changed(self.image, self.now))
         self._carry_out(self.shard.loaded(self.now))
 

@@ -82,8 +82,8 @@ def test_what_is_written_kio_reads(version, given_reads):
         for p in topic.partitions
     ]
     for (topic, partition), wanted in zip(got, given_reads, strict=True):
-        assert topic == (wanted.wanted.topic_id if version >= 13 else wanted.wanted.topic)
-        assert partition.partition_index == wanted.wanted.partition
+        assert topic == (wanted.fetch_info.topic_id if version >= 13 else wanted.fetch_info.topic)
+        assert partition.partition_index == wanted.fetch_info.partition
         assert partition.error_code == wanted.error
         assert partition.high_watermark == wanted.high_watermark
         assert partition.last_stable_offset == wanted.last_stable_offset
@@ -221,7 +221,7 @@ def test_what_kio_writes_is_read(given_request):
                     limit,
                 )
             )
-    assert got.wanted == expected
+    assert got.fetch_infos == expected
     if version >= 7:
         assert got.forgotten == [
             (uuid.uuid5(NO_ID, name) if by_id else name, index)

@@ -33,11 +33,11 @@ def test_a_broker_that_is_away_is_waited_for_and_told_when_it_returns():
     deletion = TopicDeletion(TOPIC, {1, 2, 4})
     assert {replica.broker for replica in deletion.start()} == {1, 2, 4}
     assert deletion.waiting_for == {3}
-    assert (deletion.left, deletion.ineligible) == (6, 2)
+    assert (deletion.remaining, deletion.ineligible) == (6, 2)
     for replica in ALL:
         deletion.answered(replica, is_deleted=True)
     assert not deletion.is_done
-    assert (deletion.left, deletion.ineligible) == (2, 2)
+    assert (deletion.remaining, deletion.ineligible) == (2, 2)
     deletion.broker_came(3)
     assert deletion.start() == [Replica(0, 3), Replica(1, 3)]
 

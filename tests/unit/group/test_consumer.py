@@ -268,10 +268,10 @@ def test_a_bad_pattern_changes_nothing():
     c = coordinator()
     member = Consumer(c, "a", None, pattern="t.*", instance_id="i")
     member.beat()
-    before = c.group.kept()
+    before = c.group.snapshot()
     member.pattern, member.is_to_say_all = "[", True
     refused(ErrorCode.invalid_regular_expression, member.beat)
-    assert c.group.kept() == before
+    assert c.group.snapshot() == before
 
 
 def test_what_an_older_broker_kept_of_topics_is_dropped_with_the_next_epoch():

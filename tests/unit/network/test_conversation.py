@@ -300,7 +300,7 @@ def test_how_much_of_a_request_has_come_is_known(size):
     data = framed(bytes(150_000), bytes(150_000))
     talk.feed(data[:size])
     whole, part = divmod(size, 150_004)
-    assert (talk.conversation.taken, talk.conversation.partial_bytes) == (whole, part)
+    assert (talk.conversation.request_count, talk.conversation.partial_bytes) == (whole, part)
 
 
 def test_the_next_is_read_on_while_the_first_awaits_its_answer_or_when_it_leaves_with_nothing():

@@ -171,7 +171,7 @@ def test_a_bucket_never_holds_more_than_a_window_of_its_bound(events, bound):
         now_ms += gap_ms
         bucket.take(amount, bound, now_ms)
         taken += amount
-        left = bucket.left(bound, now_ms)
+        left = bucket.tokens(bound, now_ms)
         assert left <= most
         assert left >= most - taken
         wait_ms = bucket.wait_ms(bound, now_ms)

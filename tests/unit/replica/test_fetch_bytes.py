@@ -69,7 +69,7 @@ def test_kio_reads_what_is_written(
                 p.current_leader_epoch, p.fetch_offset, p.last_fetched_epoch, p.log_start_offset
             )
             assert p.partition_max_bytes == limits.partition_max_bytes
-    assert told == request.wanted
+    assert told == request.positions
     forgotten = [(t.topic_id.bytes, p) for t in read.forgotten_topics_data for p in t.partitions]
     assert set(forgotten) == request.forgotten.keys()
     assert (read.session_id, read.session_epoch) == (request.session_id, request.epoch)
@@ -107,7 +107,7 @@ def test_what_a_leader_writes_is_read(version: int, session_id: int, given: list
     assert (answer.throttle_ms, answer.error_code, answer.session_id) == (0, 0, session_id)
     assert answer.partitions == [
         Fetched(
-            (one.wanted.topic_id.bytes, one.wanted.partition),  # type: ignore[union-attr]
+            (one.fetch_info.topic_id.bytes, one.fetch_info.partition),  # type: ignore[union-attr]
             one.error.value,
             one.high_watermark,
             one.log_start_offset,

@@ -24,9 +24,9 @@ def test_a_session_remembers_what_was_named_and_forgets_what_is_forgotten():
     assert (first.session_id, first.incremental) == (7, False)
     second = begin(sessions, 7, 1, [wanted(1, offset=5)])
     assert second.incremental
-    assert {(w.partition, w.offset) for w in second.wanted} == {(0, 0), (1, 5)}
+    assert {(w.partition, w.offset) for w in second.fetch_infos} == {(0, 0), (1, 5)}
     third = begin(sessions, 7, 2, [wanted(2)], [("t", 0)])
-    assert {w.partition for w in third.wanted} == {1, 2}
+    assert {w.partition for w in third.fetch_infos} == {1, 2}
 
 
 TOPIC_ID = UUID(int=1)
@@ -39,15 +39,15 @@ def by_id(topic, offset=0):
 def test_a_topic_that_had_no_name_is_named_as_soon_as_it_has_one():
     sessions = FetchSessions(10)
     begin(sessions, 0, 0, [by_id(None)])
-    assert begin(sessions, 7, 1, []).wanted == [by_id(None)]
-    assert begin(sessions, 7, 2, [], names={TOPIC_ID: "t"}).wanted == [by_id("t")]
-    assert begin(sessions, 7, 3, []).wanted == [by_id("t")]
+    assert begin(sessions, 7, 1, []).fetch_infos == [by_id(None)]
+    assert begin(sessions, 7, 2, [], names={TOPIC_ID: "t"}).fetch_infos == [by_id("t")]
+    assert begin(sessions, 7, 3, []).fetch_infos == [by_id("t")]
 
 
 def test_a_topic_keeps_its_name_in_a_session_after_it_was_deleted():
     sessions = FetchSessions(10)
     begin(sessions, 0, 0, [by_id("t")])
-    assert begin(sessions, 7, 1, [by_id(None, offset=5)]).wanted == [by_id("t", offset=5)]
+    assert begin(sessions, 7, 1, [by_id(None, offset=5)]).fetch_infos == [by_id("t", offset=5)]
 
 
 def test_a_wrong_epoch_or_id_is_refused():
@@ -75,7 +75,7 @@ def test_epoch_zero_with_an_id_replaces_the_session():
     begin(sessions, 7, 0, [wanted(1)], new_id=9)
     with pytest.raises(KafkaError):
         begin(sessions, 7, 1, [])
-    assert [w.partition for w in begin(sessions, 9, 1, []).wanted] == [1]
+    assert [w.partition for w in begin(sessions, 9, 1, []).fetch_infos] == [1]
 
 
 def test_a_session_that_forgot_everything_ends():
@@ -120,7 +120,7 @@ def test_who_was_answered_goes_to_the_end_of_the_line():
     sessions = FetchSessions(10)
     fetching = begin(sessions, 0, 0, [wanted(0), wanted(1), wanted(2)])
     fetching.session.rotate([("t", 0)])
-    assert [w.partition for w in begin(sessions, 7, 1, []).wanted] == [1, 2, 0]
+    assert [w.partition for w in begin(sessions, 7, 1, []).fetch_infos] == [1, 2, 0]
 
 
 def begin_follower(sessions, session_id, epoch, named, forgotten=(), now_ms=0, new_id=7):
@@ -145,10 +145,12 @@ def test_a_follower_s_session_is_about_what_is_active():
     session.active.clear()
     sessions.noticed(("t", 2))
     third = begin_follower(sessions, 7, 2, [wanted(0, offset=4)], now_ms=1999)
-    assert {(w.partition, w.offset) for w in third.wanted} == {(0, 4), (2, 0)}
+    assert {(w.partition, w.offset) for w in third.fetch_infos} == {(0, 4), (2, 0)}
     session.active.clear()
-    assert begin_follower(sessions, 7, 3, [], now_ms=1999).wanted == []
-    assert len(begin_follower(sessions, 7, 4, [], now_ms=2000).wanted) == 3, "once a second all"
+    assert begin_follower(sessions, 7, 3, [], now_ms=1999).fetch_infos == []
+    assert len(begin_follower(sessions, 7, 4, [], now_ms=2000).fetch_infos) == 3, (
+        "once a second all"
+    )
 
 
 def test_a_session_that_forgets_or_ends_is_not_told_of_its_partitions():
@@ -157,7 +159,7 @@ def test_a_session_that_forgets_or_ends_is_not_told_of_its_partitions():
     fetching = begin_follower(sessions, 7, 1, [], [("t", 0)])
     assert [one.partition for one in fetching.forgotten] == [0]
     assert sessions.noticed(("t", 0)) == []
-    assert [one.partition for one in fetching.session.active_wanted()] == [1]
+    assert [one.partition for one in fetching.session.active_fetch_infos()] == [1]
     begin_follower(sessions, 0, 0, [wanted(2)], now_ms=EVICTION_MS + 1, new_id=8)
     assert sessions.noticed(("t", 1)) == []
     sessions.end(8)

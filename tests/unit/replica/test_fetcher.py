@@ -86,9 +86,9 @@ def test_a_partition_that_is_followed_no_longer_leaves_the_session() -> None:
         become(replicas, "a", state(0, leader=1, epoch=1), state(1, leader=1, epoch=1))
         (fetcher,) = replicas.fetchers.running
         fetcher._position()
-        assert {number for _, number in fetcher._session.wanted} == {0, 1}
+        assert {number for _, number in fetcher._session.positions} == {0, 1}
         stop(replicas, "a", 1, 1, delete=False)
-        assert {number for _, number in fetcher._session.wanted} == {0}
+        assert {number for _, number in fetcher._session.positions} == {0}
 
     run(scenario)
 

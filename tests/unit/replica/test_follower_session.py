@@ -27,7 +27,7 @@ def test_the_first_request_names_all_and_the_next_what_changed() -> None:
     session.want(key(0), at(0))
     session.want(key(1), at(5))
     full = session.request()
-    assert (full.session_id, full.epoch, set(full.wanted)) == (0, 0, {key(0), key(1)})
+    assert (full.session_id, full.epoch, set(full.positions)) == (0, 0, {key(0), key(1)})
     session.answered(7)
     session.want(key(0), at(0))
     session.want(key(1), at(6))
@@ -73,7 +73,7 @@ def test_a_leader_reads_from_just_where_its_follower_is(seed: int) -> None:
             continue
         named = [
             FetchPartition(None, TOPIC, n, p.leader_epoch, p.offset, p.last_epoch, 0, 100)
-            for (_, n), p in asked.wanted.items()
+            for (_, n), p in asked.positions.items()
         ]
         forgotten = [(TOPIC, n) for _, n in asked.forgotten]
         new_id = step + 1
@@ -90,8 +90,8 @@ def test_a_leader_reads_from_just_where_its_follower_is(seed: int) -> None:
         except KafkaError:
             session.lost()
         else:
-            assert {w.partition: w.offset for w in fetching.wanted} == {
-                n: position.offset for (_, n), position in session.wanted.items()
+            assert {w.partition: w.offset for w in fetching.fetch_infos} == {
+                n: position.offset for (_, n), position in session.positions.items()
             }
             if random.random() < 0.1:
                 session.failed()

@@ -2,7 +2,7 @@ import pytest
 
 from kserver.world.zookeeper import Grant
 from kserver.zookeeper.acl import Identity as I
-from kserver.zookeeper.acl import InvalidAcl, digest, permits, shown, taken
+from kserver.zookeeper.acl import InvalidAcl, digest, permits, resolved, shown
 from kserver.zookeeper.jute import AclRecord
 
 ADDRESS = I("ip", "10.1.2.3")
@@ -16,15 +16,15 @@ def test_a_digest_is_zookeepers():
 
 
 def test_what_everybody_may_is_kept_as_nothing():
-    assert taken("/", [AclRecord(31, "world", "anyone")], [ADDRESS]) == ()
+    assert resolved("/", [AclRecord(31, "world", "anyone")], [ADDRESS]) == ()
     assert shown((), whole=False) == (AclRecord(31, "world", "anyone"),)
     assert permits((), 31, [])
 
 
 def test_auth_stands_for_what_the_client_has_proven():
-    assert taken("/", [AclRecord(31, "auth", "")], [ADDRESS, SUPER]) == (Grant(31, *SUPER),)
+    assert resolved("/", [AclRecord(31, "auth", "")], [ADDRESS, SUPER]) == (Grant(31, *SUPER),)
     with pytest.raises(InvalidAcl):
-        taken("/", [AclRecord(31, "auth", "")], [ADDRESS])
+        resolved("/", [AclRecord(31, "auth", "")], [ADDRESS])
 
 
 @pytest.mark.parametrize(
@@ -40,12 +40,12 @@ def test_auth_stands_for_what_the_client_has_proven():
 )
 def test_a_list_that_means_nothing_is_refused(record):
     with pytest.raises(InvalidAcl):
-        taken("/a", [record], [])
+        resolved("/a", [record], [])
 
 
 def test_an_empty_list_is_refused():
     with pytest.raises(InvalidAcl):
-        taken("/a", [], [])
+        resolved("/a", [], [])
 
 
 def test_each_may_do_what_is_granted_to_one_of_its_identities():
