@@ -14,9 +14,10 @@ from kcli.client.config import AdminConfig
 from kserver.errors import ErrorCode
 from kserver.model import TRANSACTION_STATE
 from kserver.peer import Peer
+from kserver.replica.partition import Partition
 from kserver.txn.verification import Verification
 from kserver.wire.api_key import ApiKey
-from kserver.wire.batch import encode_batch
+from kserver.wire.batch import batches, encode_batch
 from kserver.wire.versions import request
 from tests.simulation.test_groups import planted
 from tests.support.loop import SimLoop, simulate
@@ -71,19 +72,22 @@ class Scene:
         (topic,) = answer.results_by_topic_v3_and_below
         return topic.results_by_partition[0].partition_error_code
 
-    async def produce(self, version: int = FIRST_WITH_ABORTABLE) -> ErrorCode:
+    async def produce(
+        self, version: int = FIRST_WITH_ABORTABLE, *, sequence: int = 0, to: int | None = None
+    ) -> ErrorCode:
+        """Send a batch with this base sequence, which is its value as well, to broker `to`."""
         producer_id, epoch = self.producer
         batch = encode_batch(
-            [(1, None, b"v", ())],
+            [(1, None, b"%d" % sequence, ())],
             producer_id=producer_id,
             producer_epoch=epoch,
-            base_sequence=0,
+            base_sequence=sequence,
             transactional=True,
         )
         new = request(ApiKey.PRODUCE, version)
         partition = new.topic_data.partition_data(index=self.leader - 1, records=batch)
         answer = await self.call(
-            self.leader,
+            self.leader if to is None else to,
             ApiKey.PRODUCE,
             version,
             transactional_id="x",
@@ -198,3 +202,59 @@ def test_while_the_coordinator_is_away_the_producer_is_told_to_try_again(how: st
         assert scene.written == 1
 
     run(scenario)
+
+
+async def leader_moves(scene: Scene) -> None:
+    """The leader moves while two batches await their verification by the old leader."""
+    await scene.begin(version=5)
+    cluster, index = scene.cluster, scene.leader - 1
+    hosts = f"b{scene.coordinator}", f"b{scene.leader}"
+    scene.loop.network.cut(*hosts)
+    pending = []
+    for sequence in (0, 1):
+        task = scene.loop.create_task(scene.produce(FIRST_TO_ADD, sequence=sequence))
+        pending.append(task)
+        await asyncio.sleep(0.1)
+    cluster.expire(scene.leader)
+    while (new := cluster.leader("t", index)) is None or new.leader_id == scene.leader:
+        await asyncio.sleep(0.01)
+
+    async def retry(sequence: int) -> None:
+        async with asyncio.timeout(30):
+            while (
+                await scene.produce(FIRST_TO_ADD, sequence=sequence, to=new.leader_id)
+                is not ErrorCode.none
+            ):
+                await asyncio.sleep(0.1)
+
+    assert not any(task.done() for task in pending)
+    moved = scene.loop.create_task(retry(0))
+    scene.loop.network.heal(*hosts)
+    assert ErrorCode.none not in await asyncio.gather(*pending)
+    await moved
+    await retry(0)  # a duplicate
+    await retry(1)
+    assert await scene.end(version=5) is ErrorCode.none
+    while new.log.log_end_offset < 3:  # two batches and the marker
+        await asyncio.sleep(0.1)
+    await cluster.until_in_sync("t", len(IDS))
+    for replica in cluster.replicas("t", index).values():
+        data = [one for one in batches(cluster.whole(replica)) if not one.is_control]
+        assert [record.value for one in data for record in one.records()] == [b"0", b"1"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_batches_are_appended_once_if_the_leader_moves_during_their_verification(
+    seed: int,
+) -> None:
+    run(leader_moves, seed)
+
+
+def test_that_test_finds_a_batch_that_a_broker_acknowledges_though_it_no_longer_leads() -> None:
+    append = Partition.append_as_leader
+
+    def acknowledge(self: Partition, *args: Any, **kwargs: Any) -> Any:
+        return append(self, *args, **kwargs) if self.is_leader else (-1, -1, -1, 0, None)
+
+    with planted(Partition, "append_as_leader", acknowledge), pytest.raises(AssertionError):
+        run(leader_moves, 0)
