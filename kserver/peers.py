@@ -12,11 +12,13 @@
     is unchanged                            stays
 
 Each use has its own pool, as a broker responds on one connection in order, so a slow response
-would delay the others.  Three parts connect by themselves, as their connection ends with something
-else than the metadata's entry: a replica fetcher (with its last partition; it has the buffer size
-and timeout of replica.socket.*), a controller's channel (with one registration of a broker), and
-the failure detector (which looks at one address, once).  `Outbox` sends one use's items: all that wait for a broker in one request,
+would delay the others.  `Outbox` sends one use's items: all that wait for a broker in one request,
 and the next ones after its response.
+
+Three parts connect by themselves, as their connection ends with something else than the broker's
+entry in the metadata: a replica fetcher (with its last partition; replica.socket.* sets its buffer
+size and timeout), the controller's channels (each with one registration of a broker), and the
+failure detector (which looks at one address, once).
 
 (Kafka: InterBrokerSendThread, NetworkClient.)
 """
