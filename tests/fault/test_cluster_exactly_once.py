@@ -4,7 +4,9 @@ part in it is killed and comes back."""
 from __future__ import annotations
 
 import itertools
+import signal
 import threading
+import time
 from collections import Counter
 
 import pytest
@@ -122,57 +124,103 @@ def is_open(cluster, leader, coordinator, transactional_id):
     return told.transaction_state == "Ongoing" and ends(READ_COMMITTED) != ends(READ_UNCOMMITTED)
 
 
+class Copy:
+    """A program copies the source to the target in transactions, while brokers fail."""
+
+    def __init__(self, cluster, source, transactors, library, *, patience_s=PATIENCE_S):
+        self.leader, self.transaction_coordinator, group_coordinator = IDS
+        self.brokers = {
+            "leader": self.leader,
+            "transaction coordinator": self.transaction_coordinator,
+            "group coordinator": group_coordinator,
+        }
+        cluster.create(TARGET, PARTITIONS, leader=self.leader)
+        self.group = named(cluster, group_coordinator, GROUP)
+        self.transactional_id = named(cluster, self.transaction_coordinator, TRANSACTION)
+        self._cluster, self._source, self._transactors = cluster, source, transactors
+        self._patience_s = patience_s
+        transactors.start(
+            library,
+            "copy",
+            bootstrap_server=cluster.addresses,
+            source=SOURCE,
+            target=TARGET,
+            group_id=self.group,
+            transactional_id=self.transactional_id,
+        )
+        (self.copier,) = transactors.each
+
+    def advance(self):
+        enough = self.copier.committed + 5
+        self._transactors.wait_until(lambda: self.copier.committed >= enough, self._patience_s)
+
+    def kill(self, id_):
+        """Returns the seconds until transactions are committed again without the broker."""
+        began_s = time.monotonic()
+        self._cluster.brokers[id_].kill()
+        self.advance()
+        took_s = time.monotonic() - began_s
+        self._cluster.brokers[id_].start()
+        self._cluster.until_in_sync()
+        self.advance()
+        return took_s
+
+    def pause(self, id_):
+        """As `kill`, by SIGSTOP and SIGCONT."""
+        began_s = time.monotonic()
+        process = self._cluster.brokers[id_].process
+        process.send_signal(signal.SIGSTOP)
+        self.advance()
+        took_s = time.monotonic() - began_s
+        process.send_signal(signal.SIGCONT)
+        self._cluster.until_in_sync()
+        self.advance()
+        return took_s
+
+    def finish(self):
+        """Each record counts once; returns how often each is in the target."""
+        self._source.stop()
+        assert not self._source.errors
+        assert sum(self._source.written.values()) == len(self._source.written)
+        counted = Counter()
+
+        def is_whole():
+            counted.clear()
+            counted.update(read_by_confluent(self._cluster.addresses, TARGET, "read_committed"))
+            return counted.keys() >= self._source.written.keys()
+
+        self._transactors.wait_until(is_whole, self._patience_s)
+        assert counted == self._source.written
+        # The offsets' part of the transaction may end a moment after that of the records.
+        self._transactors.wait_until(
+            lambda: sum(committed(self._cluster, self.group)) == len(self._source.written)
+        )
+        return counted
+
+
 def test_each_record_counts_once_whichever_part_is_killed(cluster, source, transactors):
-    leader, transaction_coordinator, group_coordinator = IDS
-    cluster.create(TARGET, PARTITIONS, leader=leader)
-    group = named(cluster, group_coordinator, GROUP)
-    transactional_id = named(cluster, transaction_coordinator, TRANSACTION)
-    transactors.start(
-        "java",
-        "copy",
-        bootstrap_server=cluster.addresses,
-        source=SOURCE,
-        target=TARGET,
-        group_id=group,
-        transactional_id=transactional_id,
-    )
-    (copier,) = transactors.each
-
-    def advance():
-        wanted = copier.committed + 5
-        transactors.wait_until(lambda: copier.committed >= wanted)
-
-    def strike(id_):
-        cluster.brokers[id_].kill()
-        advance()
-        cluster.brokers[id_].start()
-        cluster.until_in_sync()
-        advance()
-
-    advance()
-    for id_ in (leader, transaction_coordinator, group_coordinator):
-        strike(id_)
+    copy = Copy(cluster, source, transactors, "java")
+    copy.advance()
+    for id_ in copy.brokers.values():
+        copy.kill(id_)
     # What it leaves open is ended by the next of its id, with the next coordinator.
     until(
-        lambda: copier.is_killed_where(
-            lambda: is_open(cluster, leader, transaction_coordinator, transactional_id)
+        lambda: copy.copier.is_killed_where(
+            lambda: is_open(
+                cluster, copy.leader, copy.transaction_coordinator, copy.transactional_id
+            )
         )
     )
-    strike(transaction_coordinator)
-    source.stop()
-    assert not source.errors
-    assert sum(source.written.values()) == len(source.written)
-    counted = Counter()
-
-    def copied():
-        counted.clear()
-        counted.update(read_by_confluent(cluster.addresses, TARGET, "read_committed"))
-        return counted.keys() >= source.written.keys()
-
-    transactors.wait_until(copied)
-    assert counted == source.written
-    # Their part of the transaction may end a moment after that of the records.
-    transactors.wait_until(lambda: sum(committed(cluster, group)) == len(source.written))
-    # The check can fail: who reads all reads what was begun and never ended.
+    copy.kill(copy.transaction_coordinator)
+    counted = copy.finish()
+    # The check can fail: a reader of all finds what was begun and never ended.
     everything = Counter(read_by_confluent(cluster.addresses, TARGET, "read_uncommitted"))
     assert everything > counted
+
+
+def test_each_record_counts_once_whichever_part_is_paused(cluster, source, transactors):
+    copy = Copy(cluster, source, transactors, "k")
+    copy.advance()
+    for id_ in (copy.leader, copy.transaction_coordinator):
+        copy.pause(id_)
+    copy.finish()
