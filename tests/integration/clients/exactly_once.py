@@ -12,10 +12,13 @@ import itertools
 from collections import Counter
 from collections.abc import Callable
 
+from confluent_kafka import Message, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
 from tests.integration.clients.transacting import Transactors, read_by_all, read_by_confluent
-from tests.support.brokers import append, create_topic
 
 PARTITIONS = 5
+TIMEOUT_S = 60
 LIBRARIES = ("confluent", "aiokafka", "franz", "java", "k")
 COMMITTED, UNCOMMITTED = "read_committed", "read_uncommitted"
 
@@ -24,16 +27,21 @@ def copy(
     address: str, name: str, transactors: Transactors, kills: int, harm: Callable[[], None]
 ) -> None:
     """Members of one group, of every library: what one leaves undone another does."""
-    source = create_topic(address, f"{name}-source", PARTITIONS)
-    target = create_topic(address, f"{name}-target", PARTITIONS)
+    source = _create_topic(address, f"{name}-source")
+    target = _create_topic(address, f"{name}-target")
+    producer = Producer({"bootstrap.servers": address, "enable.idempotence": True})
     written: Counter[str] = Counter()
     numbers = itertools.count()
 
+    def acknowledged(error: object, message: Message) -> None:
+        assert error is None, error
+        written[message.value().decode()] += 1
+
     def write() -> None:
         for partition in range(PARTITIONS):
-            values = [f"{partition}-{next(numbers)}" for _ in range(100)]
-            append(address, source, [(0, None, v.encode(), ()) for v in values], partition)
-            written.update(values)
+            for value in [f"{partition}-{next(numbers)}" for _ in range(100)]:
+                producer.produce(source, value, partition=partition, on_delivery=acknowledged)
+        assert producer.flush(TIMEOUT_S) == 0
 
     for library in LIBRARIES:
         options = {"source": source, "target": target, "group_id": name}
@@ -61,7 +69,7 @@ def transfer(
     address: str, name: str, transactors: Transactors, kills: int, harm: Callable[[], None]
 ) -> None:
     """What one library takes in one partition it gives in another, whoever reads it."""
-    topic = create_topic(address, name, PARTITIONS)
+    topic = _create_topic(address, name)
     for library in LIBRARIES:
         transactors.start(
             library,
@@ -89,8 +97,13 @@ def transfer(
     assert sum(int(value) for value in read_by_confluent(address, topic, UNCOMMITTED)) < 0
 
 
-def end_what_is_open(address: str, transactional_id: str) -> None:
-    from confluent_kafka import Producer
+def _create_topic(address: str, name: str) -> str:
+    """Create a topic with the cluster's default number of replicas, and return its name."""
+    admin = AdminClient({"bootstrap.servers": address})
+    admin.create_topics([NewTopic(name, PARTITIONS, -1)])[name].result(TIMEOUT_S)
+    return name
 
+
+def end_what_is_open(address: str, transactional_id: str) -> None:
     settings = {"bootstrap.servers": address, "transactional.id": transactional_id}
     Producer(settings | {"log_level": 0}).init_transactions(30)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -152,7 +153,9 @@ def read_by_confluent(address: str, topic: str, isolation: str) -> list[str]:
     partitions = list(consumer.list_topics(topic, 10).topics[topic].partitions)
     consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
     values, ended = [], set()
+    deadline = time.monotonic() + PATIENCE_S
     while len(ended) < len(partitions):
+        assert time.monotonic() < deadline, f"{topic}: only the ends of {ended} were reached"
         for message in consumer.consume(1000, timeout=1):
             if message.error() is None:
                 values.append(message.value().decode())
