@@ -60,7 +60,7 @@ def copy(
 
     transactors.wait_until(copied)
     transactors.kill()
-    assert read == written
+    assert read == written, f"read again: {[*(read - written)][:9]}"
     for reader, values in read_by_all(address, target, COMMITTED):
         assert Counter(values) == written, reader
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -26,7 +27,7 @@ var (
 
 func options(more ...kgo.Opt) []kgo.Opt {
 	return append(more,
-		kgo.SeedBrokers(*address),
+		kgo.SeedBrokers(strings.Split(*address, ",")...),
 		kgo.TransactionalID(*id),
 		kgo.TransactionTimeout(20*time.Second),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()))
