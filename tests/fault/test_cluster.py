@@ -1,4 +1,5 @@
-"""Three brokers in processes of their own on one ZooKeeper, and a client of somebody else's."""
+"""Test three broker processes on one ZooKeeper with confluent-kafka clients: kill the leader, the
+group coordinator and the controller, and compare the replicas' logs."""
 
 from __future__ import annotations
 
@@ -22,7 +23,10 @@ def cluster(tmp_path_factory):
 
 
 def produced(cluster, topic, count, meanwhile=None):
-    """Values 0 to `count`, each acknowledged by all in sync; `meanwhile` is called on the way."""
+    """Produce the values 0 to `count` with acks=all; call `meanwhile` after a third of them.
+
+    Return the acknowledged values, in the order of their acknowledgements.
+    """
     acknowledged = []
 
     def told(error, message):

@@ -1,4 +1,5 @@
-"""A topic is deleted while a broker is away and its controller fails; its name is used again."""
+"""Test a topic deletion while one broker is down and the controller is killed, and the reuse of the
+topic's name afterwards."""
 
 from __future__ import annotations
 
@@ -12,11 +13,11 @@ from tests.support.process_cluster import IDS, PATIENCE_S, Cluster, until
 
 PARTITIONS = 100
 SETTINGS = {"file.delete.delay.ms": 500, "log.segment.delete.delay.ms": 500}
-"""As long as a deleted log is kept."""
+"""Delay before the files of a deleted log are removed."""
 
 
 def produce(cluster: Cluster, tag: bytes) -> list[tuple[int, bytes]]:
-    """One record for each partition, acknowledged by all in sync."""
+    """Produce one record to each partition with acks=all; return (partition, value) of each."""
     acknowledged = []
 
     def delivered(error, message):
@@ -44,12 +45,12 @@ def consume(cluster: Cluster, count: int) -> list[tuple[int, bytes]]:
 
 
 def logs(cluster: Cluster, id_: int) -> set[str]:
-    """Directories of the topic's logs, with those that wait for their removal."""
+    """Return the names of the topic's log directories, including those that wait for removal."""
     return {path.name for path in cluster.brokers[id_].data.iterdir() if path.name[:2] == "t-"}
 
 
 def recreate(cluster: Cluster) -> str:
-    """An empty text, or why the topic could not be created."""
+    """Create the topic again; return "" on success, else the name of the error."""
     new = NewTopic("t", num_partitions=PARTITIONS, replication_factor=len(IDS))
     try:
         cluster.admin.create_topics([new])["t"].result(PATIENCE_S)
@@ -70,9 +71,9 @@ def test_a_deletion_ends_when_all_replicas_are_back_and_leaves_nothing(tmp_path,
         cluster.admin.delete_topics(["t"])["t"].result(PATIENCE_S)
         if kills_controller:
             cluster.brokers[controller].kill()
-            # librdkafka learns of another controller only when it is asked for topics.
+            # librdkafka learns of a new controller only from a metadata request.
             until(lambda: cluster.admin.list_topics(timeout=5).controller_id == other)
-        # A broker that is away has its logs: the name is not free.
+        # The broker that is down still has logs of the topic, so the name cannot be reused yet.
         assert recreate(cluster) == "TOPIC_ALREADY_EXISTS"
         assert len(logs(cluster, away)) == PARTITIONS
         if kills_controller:
@@ -83,7 +84,7 @@ def test_a_deletion_ends_when_all_replicas_are_back_and_leaves_nothing(tmp_path,
         records = produce(cluster, b"new ")
         expected = {f"t-{number}" for number in range(PARTITIONS)}
         until(lambda: all(logs(cluster, id_) == expected for id_ in IDS))
-        # A start finds nothing of the former topic either.
+        # After a restart no log of the former topic is found either.
         cluster.brokers[away].stop()
         cluster.brokers[away].start()
         cluster.until_in_sync("t")

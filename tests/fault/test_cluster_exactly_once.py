@@ -1,5 +1,5 @@
-"""Apache's client consumes, transforms and produces over three brokers of ours, and each that has a
-part in it is killed and comes back."""
+"""Test exactly-once processing: Apache Kafka's Java client consumes, transforms and produces in
+transactions on three brokers, while each broker and the client itself are killed and restarted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.process_cluster import GROUP, IDS, PATIENCE_S, TRANSACTION, C
 
 SOURCE, TARGET, PARTITIONS = "source", "target", 3
 AT_ONCE = 25
-"""Records written to each partition before it is looked whether to go on."""
+"""Records written to each partition between two checks of the stop flag."""
 SEED = 20261125
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 SETTINGS = {
@@ -42,7 +42,7 @@ def transactors(tmp_path):
 
 
 class Source:
-    """Numbers, written to the source in the background until `stop`."""
+    """Writes consecutive numbers to the source topic in the background until `stop`."""
 
     def __init__(self, cluster):
         self.written = Counter()
@@ -61,7 +61,7 @@ class Source:
                 value = str(next(numbers))
                 self._producer.produce(SOURCE, value, partition=partition, on_delivery=self._told)
             self._producer.flush()
-            self._stopped.wait(0.2)  # the pace of it
+            self._stopped.wait(0.2)  # Limits the write rate.
 
     def _told(self, error, message):
         if error is None:
@@ -83,7 +83,7 @@ def source(cluster):
 
 
 def named(cluster, broker, of):
-    """A group or transactional id that the broker coordinates."""
+    """Return a group id or transactional id whose coordinator is `broker`."""
     return next(
         name
         for name in (f"x{number}" for number in range(100))
@@ -92,7 +92,7 @@ def named(cluster, broker, of):
 
 
 def committed(cluster, group):
-    """The offset of each partition of the source up to which the group has read."""
+    """Return the committed offset of the group for each partition of the source topic."""
     asker = Consumer(cluster.client | {"group.id": group})
     asked = [TopicPartition(SOURCE, partition) for partition in range(PARTITIONS)]
     try:
@@ -102,7 +102,7 @@ def committed(cluster, group):
 
 
 def is_open(cluster, leader, coordinator, transactional_id):
-    """Whether the transaction goes on, and records of it are in the target."""
+    """Return whether the transaction is ongoing and has records in the target topic."""
 
     def ends(isolation):
         asked = [{"partition_index": p, "timestamp": LATEST} for p in range(PARTITIONS)]

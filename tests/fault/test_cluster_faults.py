@@ -1,4 +1,4 @@
-"""A cluster struck under load: tests/soak/soak_cluster.py in small."""
+"""Test a cluster under load while faults strike it: a short form of tests/soak/soak_cluster.py."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Transactions of somebody else's client over partitions that three processes lead, while the one
-that coordinates them is killed and comes back."""
+"""Test confluent-kafka transactions over partitions with three different leaders, while the
+transaction coordinator is killed and restarted."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ def cluster(tmp_path):
 
 
 class Writer:
-    """Writes each number to every partition, in one transaction; `committed` are those that count,
-    in order.  One that cannot be committed is aborted, and its number written again."""
+    """Writes each number to every partition in one transaction.
+
+    An aborted transaction is retried with the same number. `committed` holds the values of the
+    committed transactions, in order.
+    """
 
     def __init__(self, cluster):
         self.committed = []
@@ -71,7 +74,7 @@ class Writer:
 
 
 def insist(call):
-    """A call that may be made again is."""
+    """Call `call` until it succeeds, retrying on retriable errors for up to `PATIENCE_S`."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
@@ -82,7 +85,7 @@ def insist(call):
 
 
 def consumed(cluster, last):
-    """The values of each partition as a reader of committed records is given them, up to `last`."""
+    """Return each partition's values as a read_committed consumer gets them, up to `last`."""
     consumer = Consumer(
         cluster.client
         | {"group.id": "none", "auto.offset.reset": "earliest", "isolation.level": "read_committed"}

@@ -1,7 +1,8 @@
-"""Clients that send what only a broker may, to a cluster of three: refused, and nothing changes.
+"""Test that a cluster of three refuses requests which only a broker may send, and that the requests
+change nothing.
 
-A stranger comes from 127.0.0.2, where no broker is registered.  A client on a broker's own address
-is not told apart by it, so its epochs and ids are wrong.
+The unknown client connects from 127.0.0.2, where no broker is registered. A client on a broker's
+own address cannot be distinguished by address, so it sends wrong epochs and ids.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ TOPIC = "kept"
 ANY_EPOCH = -1
 
 Send = Callable[[WireClient, int, int], Any]
-"""A message of a controller with this id and epoch; its answer."""
+"""Sends a request with this controller id and controller epoch; returns the response."""
 
 
 def stop_replica(client: WireClient, controller: int, epoch: int) -> Any:
@@ -82,7 +83,7 @@ def cluster(tmp_path_factory):
 
 
 def check(cluster: Cluster) -> None:
-    """The topic is as it was on each broker, and all of them follow their controller."""
+    """Assert that the topic is unchanged on each broker and that all follow the controller."""
     cluster.until_in_sync(TOPIC)
     refused: list[Any] = []
     producer = Producer(cluster.client | {"acks": "all"})
@@ -135,7 +136,7 @@ def test_nobody_else_is_believed_in_the_controller_s_epoch(cluster: Cluster, sen
 
 
 def test_a_controller_message_has_a_sender() -> None:
-    """The messages above are all that there are."""
+    """The requests above cover every subclass of `ControlMessage`."""
     named = {send.__name__.replace("_", "") for send in (*FROM_A_CONTROLLER, controlled_shutdown)}
     requests = {t.__name__ for t in ControlMessage.__subclasses__() if "Request" in t.__name__}
     assert {name.removesuffix("Request").lower() for name in requests} == named

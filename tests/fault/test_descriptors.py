@@ -1,4 +1,5 @@
-"""A limit on open files that is reached: what is new is refused, what is there goes on."""
+"""Test a broker that reaches its limit on open files: new connections, partitions and segments are
+refused, and existing ones continue to work."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ def test_connections_leave_descriptors_to_the_logs(broker):
         for _ in range(230):
             stack.enter_context(socket.create_connection((host, int(port))))
         until(lambda: any("the limit of 200 open files" in line for line in broker.output))
-        # Segments are rolled and checkpoints written out of what was left to them.
+        # The descriptors reserved for logs suffice to roll segments and write checkpoints.
         for n in range(10):
             assert produce(client, 9, topic, batch(b"%d" % n * 600)).base_offset == n
         stack.close()

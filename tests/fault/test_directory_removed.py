@@ -1,6 +1,8 @@
-"""A log directory that is removed under a running broker is offline at once, and stays gone.
+"""Test log directories that are removed while the broker runs, or are missing or empty when it
+starts.
 
-One that is missing or empty at the start, as when its disk is not mounted, is not taken for new.
+A directory removed at run time goes offline at once and is not recreated. One that is missing or
+empty at the start, for example because its disk is not mounted, is not treated as new.
 """
 
 from __future__ import annotations
@@ -20,9 +22,10 @@ FAILED = ErrorCode.kafka_storage_error
 
 
 def remove(directory):
-    """At once: the broker may be writing there.
+    """Rename the directory away at once, then delete it, because the broker may be writing to it.
 
-    A write that has begun ends under the new name, so a file may come and go during the removal.
+    A write in progress continues under the new name, so files may appear and vanish during the
+    removal.
     """
     gone = directory.rename(directory.with_name("gone"))
     while gone.exists():
@@ -35,7 +38,7 @@ def test_without_its_only_directory_the_broker_ends(tmp_path):
         remove(broker.data)
         assert broker.wait(30) == 1
         assert not broker.data.exists()
-        # Whether it is looked for, or a checkpoint is written there, comes first by chance.
+        # Either the directory check or a checkpoint write fails first, depending on timing.
         assert f"all log directories have failed: {broker.data}" in broker.output[-1]
         assert "No such file" in broker.output[-1] or "was removed while" in broker.output[-1]
         assert not any("Traceback" in line for line in broker.output), "".join(broker.output)
@@ -49,7 +52,7 @@ def test_of_two_directories_the_other_goes_on(tmp_path):
             for topic in (sound, lost):
                 assert produce(client, 9, topic, batch(b"first")).error_code is ErrorCode.none
             remove(removed)
-            # Each new partition would be made there, which has the fewest.
+            # New partitions would be placed in the removed directory, which has the fewest.
             for number in range(4):
                 create_topic(broker.address, f"new{number}")
             until(lambda: described(client)[str(removed)] is FAILED)
@@ -108,7 +111,7 @@ def test_a_disk_that_is_not_mounted_is_not_taken_for_an_empty_one(tmp_path):
             assert f"{lost.name}-0: log is missing, the partition stays offline: " in output
             assert "its log is in none of the log.dirs" in output
             assert f": {disk}. Mount the disk" in output
-            # What is new begins where there is room.
+            # New partitions are created in the directory that is online.
             name = create_topic(broker.address, f"new{told}")
             with WireClient(broker.address) as client:
                 new = Topic(name, topic_id(client, name))

@@ -1,7 +1,7 @@
-"""Disks that fail under a real broker, and one that is killed while replicas move between them.
+"""Test a broker whose disk fails, and kills while replicas move between log directories.
 
-A file system in a file, mounted through a loop device, is made to stumble as a broken disk makes
-it: ext4 then allows no more writes (errors=remount-ro).
+An ext4 file system in a file, mounted through a loop device, is made to report an error as a broken
+disk would. It then becomes read-only (errors=remount-ro).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SIZE_BYTES = 32 << 20
 
 
 class LoopDisk:
-    """An ext4 file system of its own."""
+    """An ext4 file system in an image file, mounted through a loop device."""
 
     def __init__(self, root: Path) -> None:
         self.path = root / "mounted"
@@ -82,7 +82,7 @@ def disk(tmp_path):
 
 
 def topics_on(broker, *directories, **config):
-    """Topics of one partition, the first lies in the first of these directories, and so on."""
+    """Create four topics with one partition; return one topic located in each of `directories`."""
     found = {}
     with WireClient(broker.address) as client:
         for number in range(4):
@@ -123,7 +123,7 @@ def test_a_disk_that_becomes_read_only_takes_its_partitions_along_and_no_others(
             assert "Read-only file system" in told[0]
         broker.kill()
 
-        # A start with the disk still so: nothing of what lies there is made anew elsewhere.
+        # Restart with the disk still read-only: its partitions are not recreated on the other disk.
         broker.start()
         with WireClient(broker.address) as client:
             assert described(client)[str(bad)] is FAILED
@@ -144,7 +144,7 @@ def test_a_disk_that_becomes_read_only_takes_its_partitions_along_and_no_others(
 
 
 def topics_described(cluster, topic):
-    """Leader and ISR by partition, as `k topics --describe` prints them."""
+    """Return the leader and ISR of each partition, as `k topics --describe` prints them."""
     words = ("--bootstrap-server", cluster.addresses, "--describe", "--topic", topic)
     rows = [
         dict(field.split(": ", 1) for field in line.strip().split("\t") if ": " in field)
@@ -154,7 +154,7 @@ def topics_described(cluster, topic):
 
 
 def log_dir_errors(cluster, broker):
-    """By log directory, as `k log-dirs --describe` prints them."""
+    """Return the error of each log directory, as `k log-dirs --describe` prints it."""
     shown = k("log-dirs", "--bootstrap-server", cluster.addresses, "--describe").out.decode()
     (line,) = [line for line in shown.splitlines() if line.startswith("{")]
     (directories,) = [b["logDirs"] for b in json.loads(line)["brokers"] if b["broker"] == broker]
@@ -164,7 +164,8 @@ def log_dir_errors(cluster, broker):
 def test_in_a_cluster_the_leaders_on_a_failed_disk_move_and_what_is_acknowledged_stays(
     tmp_path, disk
 ):
-    """Of a broker that goes on with its other disk; once repaired, its replicas are in sync."""
+    """The affected broker continues with its other disk; after the repair its replicas rejoin the
+    ISR."""
     leader, partitions = 1, 6
     cluster = Cluster(tmp_path)
     sound, bad = tmp_path / "sound", disk.path / "data"
@@ -190,7 +191,7 @@ def test_in_a_cluster_the_leaders_on_a_failed_disk_move_and_what_is_acknowledged
         assert sorted(acknowledged) == sorted((n % partitions, b"%d" % n) for n in range(600))
 
         def moved():
-            """Any broker may be asked, and the last one learns of it a moment later."""
+            """Any broker may respond, and each gets the new metadata at its own time."""
             shown = topics_described(cluster, "t")
             led_by_others = {n for n, (led_by, _) in shown.items() if led_by != str(leader)}
             lacking = {n for n, (_, isr) in shown.items() if str(leader) not in isr.split(",")}
@@ -219,7 +220,7 @@ def test_in_a_cluster_the_leaders_on_a_failed_disk_move_and_what_is_acknowledged
 
 
 def test_kills_while_replicas_move_lose_nothing(tmp_path):
-    """Under load, with records deleted and checkpoints written all the time."""
+    """Under load, with partitions moved at random and checkpoints written every 50 ms."""
     directories = [tmp_path / name for name in "abc"]
     settings = {
         "log.dirs": ",".join(map(str, directories)),
@@ -246,7 +247,7 @@ def test_kills_while_replicas_move_lose_nothing(tmp_path):
                 while not stop.is_set():
                     meddle(client)
         except OSError:
-            pass  # it was killed
+            pass  # the broker was killed
 
     def killed_while_they_move(broker):
         stop = threading.Event()

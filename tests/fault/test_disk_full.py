@@ -1,6 +1,8 @@
-"""A file system that has no room left: who is told, and what is there once there is room again.
+"""Test a broker on a full file system: which requests fail, which are served, and which data is
+readable once space is free again.
 
-Needs to mount a tmpfs, so root on Linux; where that is not possible it is skipped, and in CI fails.
+Mounts a tmpfs, which needs root on Linux. Where that is not possible the tests are skipped; in CI
+they fail.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ VALUE = os.urandom(20_000)
 
 
 class SmallDisk:
-    """A tmpfs of so many bytes."""
+    """A tmpfs of `size_bytes` bytes."""
 
     def __init__(self, path, size_bytes):
         path.mkdir()
@@ -55,7 +57,7 @@ def disk(tmp_path):
 
 
 def fill(client, topic):
-    """Produce until it is refused; the values that were acknowledged, and the refusal."""
+    """Produce until a request fails; return the acknowledged values and the error code."""
     acked = []
     while True:
         value = b"%d " % len(acked) + VALUE
@@ -78,7 +80,7 @@ def values(client, topic):
 
 
 def test_the_only_directory_is_full(tmp_path, disk):
-    """The producer is told and consumers are served; with room it goes on, without a new start."""
+    """Produce fails and fetch succeeds; with free space, produce works again without a restart."""
     broker = BrokerProcess(tmp_path, {"log.dirs": disk.path / "data"})
     with broker:
         name = create_topic(broker.address, "t", segment_bytes=1 << 20)
@@ -132,7 +134,7 @@ def test_deleted_records_make_room(tmp_path, disk):
 
 
 def test_one_of_two_directories_is_full(tmp_path, disk):
-    """Its partitions are refused what needs room, the others are served."""
+    """Produce fails for the partitions on the full directory and succeeds for the others."""
     broker = BrokerProcess(tmp_path, {"log.dirs": f"{tmp_path / 'data'},{disk.path / 'data'}"})
     with broker:
         topics = {}
@@ -152,7 +154,7 @@ def test_one_of_two_directories_is_full(tmp_path, disk):
             acked = 0
             while produce(client, 9, full, more).error_code is ErrorCode.none:
                 acked += 1
-            # Where a segment of that one had no room, another's record may have.
+            # A record of the other partition may still fit where one of the first did not.
             acked_beside = 0
             while produce(client, 9, beside, more).error_code is ErrorCode.none:
                 acked_beside += 1
@@ -163,7 +165,7 @@ def test_one_of_two_directories_is_full(tmp_path, disk):
                 assert produce(client, 9, topic, kept).base_offset == 1
                 assert values(client, topic) == [b"kept", b"kept"]
 
-            # What comes now goes where there is room.
+            # New partitions are created in the directory with free space.
             leave_pages(0, disk.path / "filler")
             for number in range(2):
                 name = create_topic(broker.address, f"later{number}")
@@ -187,7 +189,7 @@ def test_one_of_two_directories_is_full(tmp_path, disk):
 def test_a_topic_for_which_there_is_no_room_is_as_it_was_answered_once_there_is(
     tmp_path, disk, pages
 ):
-    """Coordination lies on the same disk, so that the topic may be made before its log is not."""
+    """The metadata store is on the same disk, so the topic may be created before its log fails."""
     broker = BrokerProcess(tmp_path, {"log.dirs": disk.path / "data"})
     with broker:
         create_topic(broker.address, "before")
@@ -196,7 +198,7 @@ def test_a_topic_for_which_there_is_no_room_is_as_it_was_answered_once_there_is(
         made = None
         with WireClient(broker.address) as client, contextlib.suppress(ConnectionError):
             made = is_made(client, "t")
-            # It serves on where the log found a place, else it ends.
+            # The broker continues if the log could be created; otherwise it exits.
             client.call(ApiKey.METADATA, 9, topics=None)
             is_made(client, "next")
         filler.unlink()
@@ -223,7 +225,7 @@ def test_a_topic_for_which_there_is_no_room_is_as_it_was_answered_once_there_is(
 @pytest.mark.parametrize("stop", [BrokerProcess.stop, BrokerProcess.kill])
 @pytest.mark.parametrize("due", ["a deleted topic", "deleted segments", "retention", "nothing"])
 def test_a_broker_starts_on_a_full_disk_and_removes_what_is_due(tmp_path, disk, due, stop):
-    """It makes room itself where it can; else it serves what is there until somebody does."""
+    """It frees space itself if it can; otherwise it serves existing data until space is freed."""
     settings = {"log.dirs": disk.path / "data", "log.retention.check.interval.ms": 3_600_000}
     if due == "deleted segments":
         settings["log.retention.check.interval.ms"] = 10
@@ -272,7 +274,7 @@ def test_a_broker_starts_on_a_full_disk_and_removes_what_is_due(tmp_path, disk, 
 
 @pytest.mark.parametrize("restarts", [False, True], ids=["running", "restarted"])
 def test_topics_can_be_deleted_on_a_full_disk(tmp_path, disk, restarts):
-    """The embedded store lies on that disk, and has a reserve for it."""
+    """The embedded metadata store is on the full disk and has space reserved for deletions."""
     settings = {"log.dirs": disk.path / "data", "log.segment.delete.delay.ms": 0}
     broker = BrokerProcess(tmp_path, settings)
     with broker:
@@ -309,7 +311,7 @@ def test_topics_can_be_deleted_on_a_full_disk(tmp_path, disk, restarts):
 
 
 def leave_pages(pages, filler):
-    """Fill the disk but for so many pages; the broker may write meanwhile."""
+    """Fill the disk except for `pages` pages; the broker may write at the same time."""
     with filler.open("wb", buffering=0) as file:
         with contextlib.suppress(OSError):
             while True:
@@ -357,7 +359,7 @@ print("filled")
 
 
 def test_whichever_page_has_no_room_the_log_says_so(disk):
-    """Indexes are mapped: a page without room would end the process by a signal (SIGBUS)."""
+    """Indexes are memory-mapped: without a check, a full page would end the process with SIGBUS."""
     done = subprocess.run(
         [sys.executable, "-c", FILL_EACH, str(disk.path)], capture_output=True, text=True
     )

@@ -1,7 +1,8 @@
-"""Spoilt requests against the unchanged broker in one process, where any bug is an exception.
+"""Send corrupted requests to an unmodified broker in this process, where every bug shows as an
+exception.
 
-A thousand a second, on the deterministic loop.  The long form: `pytest tests/soak/soak_fuzz.py`; a
-frame that found something joins FOUND.
+The broker runs on the deterministic loop, which handles about 1000 requests per second. The long
+form is `pytest tests/soak/soak_fuzz.py`; frames that found a bug are added to FOUND.
 """
 
 from __future__ import annotations
@@ -33,13 +34,14 @@ SEEDS = range(2)
 APIS = [(key, version) for key, versions in SERVED.items() for version in versions]
 SETTINGS = {"auto.create.topics.enable": "false", "socket.request.max.bytes": 1 << 20}
 PATIENCE_S = 1.0
-"""Of the loop's time: every wait that a request may ask for here is shorter."""
+"""Timeout of one request in simulated time; every wait that a request can ask for here is
+shorter."""
 HANG_S = 20
-"""Of real time, for one request."""
+"""Limit of real time for one request."""
 CANARY_ID = -77
 CANARY = struct.pack(">ihhih", 10, 18, 0, CANARY_ID, -1)
 CONTROL = "control"
-"""A topic whose name the attacker does not know."""
+"""Name of a topic that the attacker does not know."""
 TOPICS: dict[str, dict[str, object]] = {
     "plain": {},
     "zstd": {"compression_type": "zstd"},
@@ -50,7 +52,7 @@ TOPICS: dict[str, dict[str, object]] = {
 
 
 class Door(asyncio.Protocol):
-    """A connection on which each request is followed by one that is always answered."""
+    """A connection that sends, after each request, a canary request that is always answered."""
 
     def __init__(self) -> None:
         self.received = bytearray()
@@ -69,7 +71,10 @@ class Door(asyncio.Protocol):
         self.changed.set()
 
     async def ask(self, frame: bytes) -> list[bytes] | None:
-        """The answers up to the canary's, without it; None when the connection was closed."""
+        """Send the frame and the canary; return the responses before the canary's.
+
+        Return None if the connection was closed.
+        """
         self.transport.write(struct.pack(">i", len(frame)) + frame + CANARY)
         answers = []
         while not self.lost:
@@ -92,7 +97,7 @@ class Door(asyncio.Protocol):
 
 
 class Attack:
-    """A broker with some topics, and a door into it that is opened again whenever it is closed."""
+    """A broker with some topics, and a connection to it that is reopened whenever it is closed."""
 
     def __init__(self, loop: SimLoop, broker: SimulatedBroker) -> None:
         self.loop = loop
@@ -106,16 +111,17 @@ class Attack:
         return Known(list(self.topics), list(self.topics.values()))
 
     async def stock(self) -> None:
-        """Make the topics that are missing: some requests delete them."""
+        """Create the topics that are missing, because some requests delete them."""
         peer = await self.broker.connect()
         assert self.broker.broker is not None
         for name, config in TOPICS.items():
-            with contextlib.suppress(AssertionError):  # it is there
+            with contextlib.suppress(AssertionError):  # the topic exists
                 self.topics[name] = await create(peer, name, 2, **config)
         peer.close()
 
     async def send(self, frame: bytes) -> None:
-        """Whatever it is: answered in form, or its connection closed; no bug and no hang."""
+        """Send a frame and assert that it gets a well-formed response or that its connection is
+        closed, without a bug or a hang."""
         signal.alarm(HANG_S)
         try:
             await self._send(frame)
@@ -134,7 +140,7 @@ class Attack:
             async with asyncio.timeout(PATIENCE_S):
                 answers = await self._door.ask(frame)
         except TimeoutError:
-            # It asked to wait long: nobody need wait for that, and others are not held up.
+            # The request asked for a long wait. Drop the connection instead of waiting.
             self._door.transport.abort()
             self._door = None
             assert _is_fetch(frame), "no answer"
@@ -154,7 +160,7 @@ class Attack:
             read_response(key, version, memoryview(answer))
 
     async def check(self) -> None:
-        """Others are served as ever."""
+        """Assert that other clients are still served."""
         peer = await self.broker.connect("other")
         data = batch(self.broker.clock.now_ms(), b"control")
         done = await produce(peer, CONTROL, 0, data)
@@ -181,7 +187,7 @@ async def under_attack(loop: SimLoop, **settings: object) -> Attack:
 
 
 FOUND = {
-    # The second topic's name is -6 bytes long: reading it led back to where it began.
+    # The length of the second topic's name is -6, which moved the reader back to its start.
     "a step back for each of two billion topics": bytes.fromhex(
         "0000 0007 00000001 ffff"
         "ffff 0001 00000000 7fffffff  0001 78 00000000  fffa 00000000 00000000"
@@ -193,7 +199,7 @@ FOUND = {
         "0000 000a 00000001 ffff 00  00 0001 00000000 02 01 01 00 00"
     ),
 }
-"""What once found a bug."""
+"""Frames that once found a bug."""
 
 
 @pytest.fixture(autouse=True)
@@ -257,7 +263,7 @@ def test_no_length_can_lie_in_what_is_read_by_hand(seed):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_spoilt_batch_is_refused_or_can_be_read_and_recovered(seed):
-    """Whatever is let in must not keep a consumer from reading on, nor the broker from starting."""
+    """An accepted batch must not stop a consumer from reading on or the broker from starting."""
 
     async def scenario(loop: SimLoop) -> None:
         attack = await under_attack(loop)
@@ -299,7 +305,11 @@ def list_offset(topic: str, partition: int, timestamp: int) -> bytes:
 
 
 async def read_through(peer: Peer, topic: str, partition: int) -> int:
-    """The offset after the last record; where records are walked, all can be decoded."""
+    """Read the whole partition and return its end offset.
+
+    Assert that every batch has a valid CRC and, except in topic "header", that all its records can
+    be decoded.
+    """
     offset = 0
     while True:
         answer = await fetch(peer, topic, partition, offset)
@@ -316,7 +326,8 @@ async def read_through(peer: Peer, topic: str, partition: int) -> int:
 
 
 def test_records_that_nobody_can_read_are_told_apart_where_they_must_be_read():
-    """They are let in where the header alone is judged; looking up a time reads them."""
+    """Undecodable records are accepted where only the header is validated; a timestamp lookup has
+    to read them."""
 
     async def scenario(loop: SimLoop) -> None:
         attack = await under_attack(loop)

@@ -1,8 +1,9 @@
-"""Hostile clients of a real broker: it stays up, small, and quick for everybody else.
+"""Test a broker process against hostile clients: it keeps running, with bounded memory, and stays
+responsive for other clients.
 
-Every test ends with the same questions (`Guarded`): does the control client, which produces and
-fetches all the time, go on; has the memory grown; are the descriptors given back; did anything
-fail that nobody foresaw.  Spoilt requests by the thousand: test_fuzz.
+After every test the fixture `guarded` asserts that the control client, which produces and fetches
+all the time, makes progress; that memory has not grown; that all descriptors are released; and that
+no unexpected error was logged. test_fuzz sends corrupted requests in large numbers.
 """
 
 from __future__ import annotations
@@ -46,10 +47,13 @@ from tests.support.process import BrokerProcess
 from tests.support.wire_client import WireClient, build, milliseconds
 
 GROWTH_LIMIT_BYTES = ((min(32, (os.cpu_count() or 1) + 4) + 2) << 4) << 20
-"""A stored batch may unfold to 16 MiB, and malloc keeps what a thread has freed for that thread: so
-much for each of the pool's, and twice for all else."""
+"""Allowed growth of the broker's memory.
+
+A stored batch may decompress to 16 MiB, and malloc keeps freed memory per thread. The limit is 16
+MiB for each thread of the pool, plus 32 MiB for everything else.
+"""
 PATIENCE_S = 30
-"""For one answer: long enough for a machine that is busy with other things."""
+"""Timeout of one response; long enough for a busy machine."""
 A_MONTH_MS = 2**31 - 1
 METRICS_ON = re.compile(r"metrics on http://([^/]+)/metrics")
 API_VERSIONS_V0 = struct.pack(">ihhih", 10, 18, 0, 7, -1)
@@ -63,7 +67,7 @@ TOPICS = {
 
 STORED = [f"stored-{codec.name}" for codec in Compression if codec]
 PREY = ["prey-1", "prey-2"]
-"""Some spoilt requests delete them."""
+"""Topics for corrupted requests to name; some of these requests delete them."""
 
 
 @pytest.fixture(scope="module")
@@ -95,10 +99,11 @@ def known(broker):
 
 
 def warm(broker):
-    """Each version's messages are loaded at their first use; that is no growth.
+    """Load the messages of every API version, which happens at first use and must not count as
+    memory growth.
 
-    Some requests are answered, some close the connection, some wait; what is asked behind them all
-    is answered once they have been looked at.
+    Some requests are answered, some close the connection, some wait. The response to the last
+    request shows that all of them have been processed.
     """
     random = Random(0)
     with contextlib.ExitStack() as sockets:
@@ -115,7 +120,7 @@ def warm(broker):
 
 @pytest.fixture(autouse=True)
 def guarded(broker):
-    """What must hold after each of these tests, whatever it did."""
+    """Assert, after each test, that the broker is running and healthy."""
     with Control(broker) as control:
         clear_peak(broker.pid)
         memory, open_before = rss_bytes(broker.pid), connections(broker.pid)
@@ -133,7 +138,7 @@ def guarded(broker):
 
 
 class Control:
-    """A client that minds its own business."""
+    """A well-behaved client that produces and fetches in a thread."""
 
     def __init__(self, broker):
         self._broker = broker
@@ -190,7 +195,7 @@ def connected(broker):
 
 
 def until_closed(sock, patience_s=PATIENCE_S):
-    """What is sent until the broker closes; None in place of the end when it does not."""
+    """Return the bytes received until the broker closes the connection, or None on a timeout."""
     sock.settimeout(patience_s)
     received = b""
     try:
@@ -213,16 +218,16 @@ def clear_peak(pid):
 
 
 def connections(pid):
-    """How many sockets it has open."""
+    """Return the number of sockets that the process has open."""
     count = 0
     for path in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+        with contextlib.suppress(FileNotFoundError):  # closed in the meantime
             count += str(path.readlink()).startswith("socket:")
     return count
 
 
 def waiting(broker):
-    """How many requests wait for records, for the disk or for their time."""
+    """Return the number of requests that wait for records, for the disk or for a timeout."""
     (address,) = (match[1] for line in broker.output if (match := METRICS_ON.search(line)))
     with urllib.request.urlopen(f"http://{address}/metrics") as answer:
         lines = answer.read().decode().splitlines()
@@ -260,7 +265,7 @@ def test_clients_that_leave_within_a_frame_leave_nothing(broker):
 
 
 def test_slow_senders_hold_nobody_up(broker, guarded):
-    """A hundred connections that give a byte now and then; each still gets its answer."""
+    """A hundred connections send one byte at a time; each still gets its response."""
     with contextlib.ExitStack() as stack:
         socks = [stack.enter_context(connected(broker)) for _ in range(100)]
         for at in range(len(API_VERSIONS_V0)):
@@ -273,12 +278,12 @@ def test_slow_senders_hold_nobody_up(broker, guarded):
 
 @pytest.mark.parametrize("claimed", [90 << 20, 3 << 20])
 def test_a_thousand_claims_take_no_memory(broker, claimed):
-    """CVE-2022-34917: before anybody is asked who he is, only bytes that came cost something."""
+    """CVE-2022-34917: before authentication, only bytes that were received may use memory."""
     with contextlib.ExitStack() as stack:
         for _ in range(1000):
             sock = stack.enter_context(connected(broker))
             sock.sendall(struct.pack(">i", claimed) + bytes(1000))
-        # All of them have been read once another, who came later, is answered.
+        # All of them have been read once a later connection gets its response.
         with WireClient(broker.address) as client:
             client.call(18, 0)
         assert connections(broker.pid) > 1000
@@ -297,7 +302,7 @@ def test_a_thousand_parked_fetches_that_are_left_cost_nothing(broker, known):
 
 
 def test_a_reader_that_never_reads_is_not_served_on(broker, known):
-    """A gigabyte of answers asked for, and none taken."""
+    """Requests a gigabyte of responses and reads none of them."""
     topic = Topic("plain", known.ids[0])
     with WireClient(broker.address) as client:
         records = batch(Random(0).randbytes(900_000))
@@ -318,7 +323,7 @@ def test_a_reader_that_never_reads_is_not_served_on(broker, known):
 
 @pytest.mark.parametrize("key", SERVED)
 def test_spoilt_requests_are_answered_or_closed(broker, key):
-    """A sample, through sockets; by the thousand in test_fuzz."""
+    """A sample through real sockets; test_fuzz sends thousands."""
     random = Random(key)
     known = known_to(broker, PREY)
     for version in SERVED[key]:
@@ -329,7 +334,7 @@ def test_spoilt_requests_are_answered_or_closed(broker, key):
             with connected(broker) as sock:
                 sock.sendall(struct.pack(">i", len(frame)) + frame)
                 sock.shutdown(socket.SHUT_WR)
-                # A fetch that waits is left waiting: it ends with its client.
+                # A waiting fetch ends when its client disconnects.
                 until_closed(sock, 0.5)
 
 
@@ -363,7 +368,7 @@ def test_spoilt_batches_are_answered(broker, known, name):
 
 
 def packed(codec, body, count):
-    """A batch of these bytes, compressed; all that its header says is right."""
+    """Return a compressed batch with these bytes as its records; its header is correct."""
     head = struct.pack(">hiqqqhii", codec, count - 1, 1000, 1000, -1, -1, -1, count)
     rest = head + body
     frame = struct.pack(">qiibI", 0, len(rest) + 9, -1, 2, 0) + rest
@@ -371,13 +376,13 @@ def packed(codec, body, count):
 
 
 def zeros(codec):
-    """One record whose value is so many zeros."""
+    """Return one record whose value is 20 MiB of zeros with snappy, 100 MiB with other codecs."""
     size = 20 << 20 if codec is Compression.snappy else 100 << 20
     return compress(codec, encode_records([(1000, b"k", bytes(size), ())])), 1
 
 
 def crumbs(codec):
-    """As many of the smallest records as a request holds."""
+    """Return as many of the smallest records as fit into one request."""
     count = 150_000
     while True:
         body = compress(codec, encode_records([(1000, b"", None, ())] * count))
@@ -387,12 +392,12 @@ def crumbs(codec):
 
 
 def many(codec):
-    """Fewer records than the header says."""
+    """Return one record and, for the header, a count of 2**31 - 1."""
     return compress(codec, encode_records([(1000, b"", None, ())])), 2**31 - 1
 
 
 def claims(codec):
-    """A gigabyte, said in the first bytes or made of blocks that repeat one byte."""
+    """Return data that claims a gigabyte: in its first bytes, or in blocks that repeat one byte."""
     match codec:
         case Compression.snappy:
             return varint.encode_unsigned(2**32 - 1) + b"\0a", 1
@@ -417,14 +422,15 @@ REFUSED = {
 @pytest.mark.parametrize("codec", [c for c in Compression if c])
 @pytest.mark.parametrize("bomb", [zeros, crumbs, many, claims], ids=lambda bomb: bomb.__name__)
 def test_a_bomb_is_refused_or_looked_at_within_the_bound(broker, known, bomb, codec):
-    """CVE-2023-34455: where the broker must unfold what came, a little may be very much."""
+    """CVE-2023-34455: where the broker must decompress a batch, a small one may expand
+    enormously."""
     body, count = bomb(codec)
     data = packed(codec, body, count)
     assert len(data) < 1 << 20
     with WireClient(broker.address, timeout_s=PATIENCE_S) as client:
         for name in ("gzip", "zstd", "plain", "compacted"):
             if name == codec.name:
-                continue  # it is not unfolded there
+                continue  # stored without decompression
             topic = Topic(name, known.ids[known.names.index(name)])
             error = produce(client, 9, topic, data).error_code
             assert error in REFUSED or (bomb is crumbs and error is ErrorCode.none)
@@ -432,7 +438,7 @@ def test_a_bomb_is_refused_or_looked_at_within_the_bound(broker, known, bomb, co
 
 @pytest.mark.parametrize("codec", [c for c in Compression if c])
 def test_a_bomb_that_was_stored_is_looked_through_within_the_bound(broker, codec):
-    """Where the header alone is judged it is let in; looking up a time unfolds it."""
+    """Accepted where only the header is validated; a timestamp lookup decompresses it."""
     with WireClient(broker.address, timeout_s=PATIENCE_S) as client:
         for bomb in (zeros, crumbs, claims):
             name = f"stored-{codec.name}"
@@ -472,7 +478,7 @@ BAD_NAMES = (
 
 @pytest.mark.parametrize("name", BAD_NAMES)
 def test_a_name_leaves_neither_its_directory_nor_its_line(broker, name, tmp_path):
-    """Of a topic, wherever a request names one, or of the client."""
+    """The name of a topic, in every request that has one, or the client id."""
     before = directories(broker)
     lines = len(broker.output)
     with WireClient(broker.address, client_id=name) as client:
@@ -487,7 +493,7 @@ def test_a_name_leaves_neither_its_directory_nor_its_line(broker, name, tmp_path
         refused = produce(client, 9, topic, batch(b"a")).error_code
         assert refused in REFUSED_NAMES
         assert fetch(client, 12, topic, 0).error_code in REFUSED_NAMES
-        # With acks=0 the refusal is told by the broker's log alone.
+        # With acks=0 there is no response: the broker logs the error and closes the connection.
         client.send(ApiKey.PRODUCE, 9, **produce_fields(9, topic, {0: batch(b"a")}, acks=0))
         assert client.is_closed()
     with WireClient(broker.address) as client:
@@ -509,7 +515,7 @@ REFUSED_NAMES = {
 
 
 def directories(broker):
-    """All that are there, but for the control topic's and those that await removal."""
+    """Return all directories except the control topic's and those that await removal."""
     found = {os.path.join(at, one) for at, below, _ in os.walk(broker.directory) for one in below}
     found |= set(map(str, broker.directory.parent.glob("escaped*")))
     return {path for path in found if "control" not in path and not path.endswith("-delete")}

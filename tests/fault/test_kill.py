@@ -1,6 +1,6 @@
-"""A broker that is killed, stopped and frozen while clients write and read.
+"""Test a broker that is killed, stopped and frozen while clients produce and fetch.
 
-The long form of the first: `pytest tests/soak/soak_kill.py`.
+The long form of the first test is `pytest tests/soak/soak_kill.py`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SETTINGS = {
     "log.flush.start.offset.checkpoint.interval.ms": 100,
     "replica.high.watermark.checkpoint.interval.ms": 100,
 }
-"""So that a kill finds checkpoints in the middle of what was written."""
+"""Short intervals, so that a kill finds checkpoints in the middle of the written records."""
 TOPICS = {
     "rolls often": {"segment_bytes": 200_000, "index_interval_bytes": 500},
     "flushes often": {"segment_bytes": 1 << 20, "flush_messages": 50},
@@ -60,7 +60,7 @@ async def off_the_loop(work, *values):
 
 
 async def again_and_again(broker, load, times, seed, ways):
-    """Under load, end the broker in one of these ways, and start it."""
+    """Under load, end the broker `times` times by a random one of `ways`, and restart it."""
     random = Random(seed)
     async with load:
         for _ in range(times):
@@ -74,7 +74,7 @@ async def again_and_again(broker, load, times, seed, ways):
 
 
 def cpu_s(pid: int) -> float:
-    """What a process has used, which other load on the machine does not change."""
+    """Return the CPU time of a process, which does not depend on other load on the machine."""
     with open(f"/proc/{pid}/stat") as stat:
         fields = stat.read().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -86,7 +86,7 @@ def test_what_was_acknowledged_outlives_kills(broker, config):
 
 
 def test_a_kill_during_recovery_is_as_good_as_none(broker):
-    """The start that is killed must leave what the next one needs."""
+    """A start that is killed during recovery must keep everything that the next start needs."""
 
     async def scenario():
         load = loaded(broker, "flushes often", seed=1)
@@ -107,7 +107,7 @@ def test_a_kill_during_recovery_is_as_good_as_none(broker):
 
 
 def start_in_vain(broker, cpu_limit_s):
-    """Start it, and kill it when it has used so much."""
+    """Start the broker, and kill it once it has used `cpu_limit_s` of CPU time."""
     before = broker.process
 
     def start():
@@ -150,7 +150,7 @@ def test_sigterm_under_load_is_a_clean_stop(broker):
 
 
 def test_only_what_was_not_stopped_cleanly_is_checked(broker, tmp_path):
-    """Told by a broken record in the middle, which only who reads all of the file can find."""
+    """Detected by a corrupted record in the middle of the file, which only a full scan finds."""
     topic = create_topic(broker.address, "t")
     with WireClient(broker.address) as client:
         wanted = Topic(topic, topic_id(client, topic))
@@ -190,8 +190,9 @@ def end_of(broker, topic):
 
 @pytest.mark.parametrize("config", ["flushes before it answers", "rolls often"])
 def test_what_a_stopping_broker_has_taken_it_answers(broker, config):
-    """A start remembers one batch of each producer, as Kafka's snapshots do: of several that were
-    not answered, the first could not be told from one out of order."""
+    """After a restart only one batch of each producer is remembered, as in Kafka's snapshots. If
+    several were appended without a response, a retry of the first could not be distinguished from a
+    batch out of order."""
     name = create_topic(broker.address, "t", **TOPICS[config])
     with WireClient(broker.address) as client:
         topic = Topic(name, topic_id(client, name))
@@ -224,7 +225,8 @@ def test_what_a_stopping_broker_has_taken_it_answers(broker, config):
 
 @pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGHUP])
 def test_a_hangup_after_the_first_signal_is_no_second_one(broker, first):
-    """Both wait while it is stopped, so it meets them together, as systemd's SendSIGHUP= does."""
+    """Both signals are sent while the process is stopped, so it gets them together, as with
+    systemd's SendSIGHUP=."""
     broker.process.send_signal(signal.SIGSTOP)
     broker.process.send_signal(first)
     broker.process.send_signal(signal.SIGHUP)
@@ -235,7 +237,7 @@ def test_a_hangup_after_the_first_signal_is_no_second_one(broker, first):
 
 
 def test_a_second_signal_ends_it_at_once(broker):
-    """Both wait while it is stopped, so it meets them together."""
+    """Both signals are sent while the process is stopped, so it gets them together."""
     broker.process.send_signal(signal.SIGSTOP)
     broker.process.send_signal(signal.SIGTERM)
     broker.process.send_signal(signal.SIGINT)
@@ -246,7 +248,8 @@ def test_a_second_signal_ends_it_at_once(broker):
 
 
 def test_a_frozen_broker_goes_on_where_it_was(broker):
-    """Longer than its clients wait: they come again, and what they repeat is told apart."""
+    """Frozen for longer than its clients' timeouts: they reconnect, and their retries are
+    deduplicated."""
 
     async def scenario():
         load = loaded(broker, seed=3)
@@ -263,7 +266,8 @@ def test_a_frozen_broker_goes_on_where_it_was(broker):
 
 
 def test_topics_that_were_made_stay_and_those_that_were_deleted_do_not_return(broker):
-    """Told by the answers, however soon after them the broker is killed."""
+    """Acknowledged creations and deletions persist, however soon after the response the broker is
+    killed."""
     random = Random(4)
     made, deleted, unsure = set(), set(), set()
     names = brokers.names("topic")
@@ -321,7 +325,7 @@ def delete(client, name):
 
 
 def start_refused(broker):
-    """What a start that fails says on standard error, one line."""
+    """Start the broker, which must fail; return the one line that it prints to standard error."""
     with pytest.raises(RuntimeError):
         broker.start()
     assert broker.process.returncode == 1

@@ -1,4 +1,4 @@
-"""A real broker that is killed while it compacts: each key keeps the newest value it was given."""
+"""Test a broker that is killed during log compaction: each key keeps the newest value produced."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def until_it_cleans(broker: BrokerProcess) -> None:
 
 
 async def written(address: str, first: int) -> None:
-    """Rounds of one value for each key; every one is acknowledged."""
+    """Produce `ROUNDS` rounds of one value for each key, all acknowledged."""
     async with Producer({"bootstrap.servers": address, "linger.ms": 0}) as producer:
         for number in range(first, first + ROUNDS):
             sent = [await producer.send("c", b"%09d" % number, b"%d" % key) for key in range(KEYS)]
@@ -37,7 +37,7 @@ async def written(address: str, first: int) -> None:
 
 
 async def newest(address: str, most_bytes: int | None = None) -> dict[bytes, bytes]:
-    """Of each key the last value, or how it begins."""
+    """Return the last value of each key, truncated to `most_bytes` bytes if given."""
     one = TopicPartition("c", 0)
     found: dict[bytes, bytes] = {}
     config = {"bootstrap.servers": address, "auto.offset.reset": "earliest"}

@@ -1,4 +1,5 @@
-"""Files that are gone, or hold other bytes, after a clean stop: who is told, and who goes on."""
+"""Test segments and indexes that are missing or overwritten after a clean stop: the damaged
+partition is offline until its file is restored, other partitions are served."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ VALUES = [b"%03d" % n * 100 for n in range(RECORDS)]
 
 @pytest.fixture
 def written(tmp_path):
-    """A broker that was stopped, and two topics of several segments."""
+    """A stopped broker, and two topics of several segments."""
     with BrokerProcess(tmp_path) as broker:
         topics = []
         for name in ("spoilt", "sound"):

@@ -1,4 +1,5 @@
-"""A metadata store that is older than the logs costs no log."""
+"""Test a metadata store that is older than the logs, missing, truncated or from another cluster: no
+log is lost."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ def test_a_log_whose_topic_the_store_has_forgotten_is_set_aside_when_its_name_is
         assert re.fullmatch(r"t-0\.[0-9a-f]{32}-stray", aside.name)
         await_line(broker, f"the log was renamed to {aside}")
 
-        # It is there still after another start, which names it.
+        # It still exists after another restart, which logs its path.
         append(broker.address, "t", [(1, None, b"new", ())])
         broker.restart()
         (kept,) = batches((aside / f"{0:020d}.log").read_bytes())
@@ -55,7 +56,7 @@ def rebuild(broker):
 
 
 def refusal_of(broker):
-    """The reason of a start that ends."""
+    """Start the broker, which must fail; return the last line of its output."""
     with pytest.raises(RuntimeError):
         broker.start()
     assert broker.process.returncode == 1
@@ -97,7 +98,7 @@ def test_a_store_that_is_gone_is_made_anew_from_the_logs(tmp_path):
             b"committed",
         ]
         assert committed(broker, "g", "t") == 1
-        # Nobody gets a producer id that is in the logs.
+        # A new producer gets an id that is not in the logs yet.
         client = Producer({"bootstrap.servers": broker.address, "transactional.id": "y"})
         client.init_transactions()
         client.begin_transaction()
@@ -157,7 +158,7 @@ def test_a_store_that_is_cut_after_a_clean_stop_is_refused(tmp_path, share):
             create_topic(broker.address, f"t{number}")
         broker.stop()
         store = broker.data / STORE
-        whole = store.read_bytes().rstrip(b"\0")  # without its reserve
+        whole = store.read_bytes().rstrip(b"\0")  # without its reserved space
         store.write_bytes(whole[: int(len(whole) * share)])
         reason = refusal_of(broker)
         assert str(store) in reason

@@ -1,7 +1,7 @@
-"""Log files of a killed broker, torn and spoilt on purpose, and what the next start makes of them.
+"""Test recovery of log files that were truncated or corrupted on purpose after a broker was killed.
 
-Most starts are of the one log, in this process, on copies of what a real broker wrote; a few are
-of a whole broker.
+Most tests open a single log in this process, on copies of files that a broker process wrote. A few
+start a whole broker.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ ON_DISK = settings(
 
 
 class Written(NamedTuple):
-    """What a broker left when it was killed."""
+    """Files that a broker left when it was killed."""
 
     data: Path
     directory: Path
-    """Of the partition."""
+    """Directory of the partition."""
     batches: list[RecordBatch]
     records: list[Record]
 
@@ -61,7 +61,7 @@ class Written(NamedTuple):
 
     @property
     def last_batches(self) -> list[tuple[int, RecordBatch]]:
-        """Those of the last file, with their positions."""
+        """Positions and batches of the last segment."""
         found = list(batches(self.last.read_bytes()))
         positions = itertools.accumulate((one.size for one in found), initial=0)
         return list(zip(positions, found, strict=False))
@@ -98,7 +98,7 @@ def written(tmp_path_factory):
 
 @pytest.fixture
 def copy(written, tmp_path):
-    """Each call a new copy of the partition's directory."""
+    """Return a function that copies the partition's directory at each call."""
     numbers = itertools.count()
 
     def make():
@@ -113,7 +113,7 @@ def opened(directory, stored=NOTHING_STORED):
 
 
 def holds(log, records):
-    """These records, and room for more."""
+    """Assert that the log has exactly these records and accepts an append."""
     end = len(records)
     assert log.log_end_offset == end
     assert read_all(log) == records
@@ -204,10 +204,10 @@ def test_what_can_be_derived_from_the_records_may_be_spoilt(written, copy, suffi
 @ON_DISK
 @given(data=st.data())
 def test_a_flipped_bit_is_found_and_never_passed_on(written, copy, part, data):
-    """Below the recovery point the log is refused; above it the log ends there.
+    """Below the recovery point the log is refused; above it the log is truncated at the damage.
 
-    Two fields are outside of a batch's CRC: its base offset and its leader epoch.  What they can
-    hide is that a batch came later, never what it held.
+    Two fields are not covered by a batch's CRC: its base offset and its leader epoch. Damage there
+    can hide that a batch was appended later, but never changes its records.
     """
     _, last = written.last_batches[-1]
     size = written.last.stat().st_size
@@ -222,7 +222,7 @@ def test_a_flipped_bit_is_found_and_never_passed_on(written, copy, part, data):
         reason = str(error)
         damaged, found_at = DAMAGED.search(reason).groups()
         damages = known and damaged == str(directory / written.last.name)
-        # A wrong epoch, which no CRC covers, shows in the batch after it.
+        # A wrong epoch, which no CRC covers, is detected at the batch after it.
         starts = [start for start, _ in written.last_batches]
         hit = bisect.bisect(starts, at) - 1
         assert damages, reason
@@ -271,7 +271,8 @@ def read_from(client, topic):
 
 
 def test_a_bit_that_flipped_in_what_was_flushed_is_told_with_a_remedy(tmp_path):
-    """No crash explains it, so it is not for the broker to repair; what it advises works."""
+    """No crash explains the damage, so the broker does not repair it; the advice in its message
+    works."""
     settings = {
         "log.flush.interval.messages": 1,
         "log.flush.offset.checkpoint.interval.ms": 10,

@@ -1,4 +1,4 @@
-"""Three real brokers whose ZooKeeper holds nonsense, and lacks what it should hold."""
+"""Test three brokers whose ZooKeeper has znodes with unreadable data and lacks others."""
 
 from __future__ import annotations
 

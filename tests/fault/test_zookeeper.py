@@ -1,4 +1,7 @@
-"""A real ZooKeeper that is not there, goes away and comes back."""
+"""Test the ZooKeeper client against servers that are unreachable, killed and restarted.
+
+The servers are Apache's ZooKeeper and this project's.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ PATIENCE_S = 60
 
 @pytest.fixture(params=[ZooKeeperServer, OwnZooKeeperServer])
 def server(request, tmp_path):
-    """Not started yet."""
+    """A server that has not been started yet."""
     server = request.param(tmp_path)
     yield server
     server.kill()
@@ -91,7 +94,7 @@ async def test_closing_without_a_server_is_quick(server):
 
 
 def test_closing_with_a_server_that_does_not_respond_is_quick(server):
-    """Up to the end of the loop, which waits for its threads, and of kazoo's close()."""
+    """Includes the end of the event loop, which waits for its threads, and kazoo's close()."""
 
     async def main():
         zookeeper = client(server)

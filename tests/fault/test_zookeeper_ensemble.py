@@ -1,4 +1,4 @@
-"""Two brokers on three ZooKeepers of Apache's, below a path of their own."""
+"""Test two brokers on an ensemble of three Apache ZooKeeper servers, below a chroot path."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ class Cluster:
         self.ensemble.kill()
 
     def registrations(self):
-        """The transaction that made each broker's."""
+        """Return, for each registered broker, the zxid that created its registration."""
         found = {
             id_: self.session.retry(self.session.exists, f"/brokers/ids/{id_}") for id_ in (1, 2)
         }
         return {id_: stat.czxid for id_, stat in found.items() if stat}
 
     def controller(self):
-        """And its epoch; None while there is none."""
+        """Return the controller's id and epoch, or None without a controller."""
         try:
             data, _ = self.session.retry(self.session.get, "/controller")
         except NoNodeError:
@@ -73,8 +73,12 @@ class Cluster:
         until(lambda: self.is_created(topic, partitions))
 
     def is_created(self, topic, partitions):
-        """librdkafka asks a broker that is the controller no longer, and leaves it at that; for one
-        that it was not told of it may wait until the request times out."""
+        """Create the topic; return False if it has to be tried again.
+
+        librdkafka sends the request to a broker that is no longer the controller and does not
+        retry. If it does not know the controller's address, it may wait until the request times
+        out.
+        """
         if self.admin.list_topics(timeout=PATIENCE_S).controller_id not in self.brokers:
             return False
         (made,) = self.admin.create_topics([NewTopic(topic, partitions, 2)]).values()
@@ -120,7 +124,7 @@ def test_without_a_quorum_nothing_is_decided_and_then_it_goes_on(cluster):
         load.advance()
         for server in stopped:
             server.kill()
-        # What needs no decision goes on.
+        # Requests that need no controller decision continue.
         load.advance()
         with ThreadPoolExecutor() as pool:
             list(pool.map(lambda server: server.start(), stopped))

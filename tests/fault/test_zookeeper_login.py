@@ -1,4 +1,5 @@
-"""Brokers that log in to ZooKeeper, by Kafka's SASL and by ZooKeeper's own digests."""
+"""Test brokers that authenticate to ZooKeeper, with Kafka's SASL config and with ZooKeeper's digest
+scheme."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ def by_digest(password):
 
 
 HIDDEN = ("digest", "k:x")
-"""What a server tells of a digest to those who may not change the ACL."""
+"""Form in which a server shows a digest to clients that may not change the ACL."""
 LOGINS = {
     "own-digest": (OwnZooKeeperServer, by_digest, HIDDEN),
     "apache-digest": (ZooKeeperServer, by_digest, HIDDEN),
@@ -33,7 +34,8 @@ LOGINS = {
 
 @pytest.fixture(scope="module", params=LOGINS.values(), ids=LOGINS)
 def secured(request, tmp_path_factory):
-    """The ZooKeeper of a broker that has logged in; its settings by its password; who it is."""
+    """A client without a login, a function that makes brokers, and the identity of the broker that
+    has logged in."""
     server, settings, identity = request.param
     with server(tmp_path_factory.mktemp("zookeeper")) as zookeeper:
 

@@ -1,4 +1,5 @@
-"""Our ZooKeeper is killed: what it answered is there afterwards, and so are its sessions."""
+"""Test this project's ZooKeeper server when it is killed: acknowledged writes and sessions
+survive."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ def server(tmp_path):
 
 
 class Creator(threading.Thread):
-    """Creates nodes, some at once, until its server is gone; every other one is ephemeral."""
+    """Creates nodes, several in flight, until its server ends; every other node is ephemeral."""
 
     def __init__(self, address: str, number: int, answered: threading.Semaphore) -> None:
         super().__init__()
@@ -104,7 +105,7 @@ def test_nothing_that_was_answered_is_lost(server, end):
 
 def test_a_session_that_does_not_come_back_ends_after_the_start_too(server):
     gone = RawClient(server.address).connect(timeout_ms=1_000)
-    # Both at once: a disk that is slow for one must not end the session before the other.
+    # Both are sent at once, so that the session cannot expire between them on a slow disk.
     gone.send(OpCode.CREATE, CreateRequest("/passing", b"", OPEN, EPHEMERAL))
     gone.send(OpCode.CREATE, CreateRequest("/lasting", None, OPEN, PERSISTENT))
     assert (gone.reply().err, gone.reply().err) == (Err.OK, Err.OK)
@@ -113,7 +114,7 @@ def test_a_session_that_does_not_come_back_ends_after_the_start_too(server):
     server.start()
     client = RawClient(server.address).connect(timeout_ms=60_000)
     reply = client.call(OpCode.EXISTS, ReadRequest("/passing", True))
-    if reply.err == Err.OK:  # it may have ended before this client came
+    if reply.err == Err.OK:  # the session may have expired before this client connected
         assert client.event()[::2] == (EventType.DELETED, "/passing")
     assert client.call(OpCode.EXISTS, ReadRequest("/passing", False)).err == Err.NO_NODE
     kept = client.call(OpCode.GET_DATA, ReadRequest("/lasting", False)).record(GetDataResponse)
