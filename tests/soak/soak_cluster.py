@@ -1,12 +1,13 @@
-"""Three brokers under every fault, each whom it may strike, and every kind of load.
+"""Test clusters of three brokers with every combination of fault, target, client library and
+workload.
 
-    pytest tests/soak/soak_cluster.py                          72 cells: half an hour
-    CELLS=432 pytest tests/soak/soak_cluster.py                each with each of three ZooKeepers
-    FIRST_CELL=72 pytest tests/soak/soak_cluster.py            the next 72
-    pytest 'tests/soak/soak_cluster.py' -k 'cut-leader'        some of them
+    pytest tests/soak/soak_cluster.py                       72 cells: half an hour
+    CELLS=432 pytest tests/soak/soak_cluster.py             all cells, each with three ZooKeepers
+    FIRST_CELL=72 pytest tests/soak/soak_cluster.py         the next 72 cells
+    pytest 'tests/soak/soak_cluster.py' -k 'cut-leader'     some of them
 
-A cell has a cluster of its own.  Beside what `tests/support/cluster_faults.py` says of the load,
-the replicas are the same, byte for byte, when all is over, and no broker logged a traceback.
+Each cell has its own cluster. Besides the checks of `tests/support/cluster_faults.py`, the replicas
+must be equal byte for byte at the end, and no broker may have logged a traceback.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ ALL = [
     for zookeeper in (OWN, APACHE, ENSEMBLE)
 ]
 STRIDE = 7
-"""Among the first 72 are each fault and target with each ZooKeeper, library and workload."""
+"""With this stride, the first 72 cells include each fault and target with each ZooKeeper, library
+and workload."""
 SOME = [ALL[number * STRIDE % len(ALL)] for number in range(FIRST, min(FIRST + COUNT, len(ALL)))]
 
 

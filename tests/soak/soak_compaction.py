@@ -1,5 +1,7 @@
-"""10 GB into a compacted topic, most of it superseded: what is left is what was written last, while
-the broker serves on; the CPU and the memory that it took are printed.
+"""Test compaction of a topic with 10 GB, most of it superseded: the newest value of each key
+remains, and the broker continues to serve.
+
+Prints the CPU time and memory of broker and cleaner, and limits the memory.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def family(pid: int) -> dict[int, tuple[float, float]]:
-    """CPU seconds and resident MB of a process and of its children."""
+    """Return CPU seconds and resident MB of a process and of its children, by process id."""
     found = {}
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     for one in (pid, *map(int, children)):
@@ -41,7 +43,8 @@ def family(pid: int) -> dict[int, tuple[float, float]]:
 
 
 async def fill(address: str, count: int) -> None:
-    """Record n has key n modulo KEYS, so the last KEYS records stay."""
+    """Produce `count` records. Record n has the key n modulo KEYS, so the last KEYS records
+    remain."""
     config = {"bootstrap.servers": address, "batch.size": 1 << 20, "linger.ms": 20}
     filler = b"x" * VALUE_BYTES
     async with Producer(config) as producer:
@@ -68,7 +71,7 @@ def test_what_was_written_last_is_left(tmp_path):
         started = time.monotonic()
         asyncio.run(fill(broker.address, count))
         print(f"{count} records written in {time.monotonic() - started:.0f} s", flush=True)
-        # A last small record rolls nothing: what is active stays dirty.
+        # The active segment is not rolled at the end, so it stays dirty.
         peak = {"broker": 0.0, "cleaner": 0.0}
         cleaner_cpu: dict[int, float] = {}
         deadline = time.monotonic() + PATIENCE_S
@@ -82,7 +85,7 @@ def test_what_was_written_last_is_left(tmp_path):
                 if who == "cleaner":
                     cleaner_cpu[pid] = cpu_s
                     quiet_since = time.monotonic()
-            time.sleep(0.2)  # other processes' figures
+            time.sleep(0.2)  # interval between two samples
         cpu_s = family(broker.pid)[broker.pid][0]
         on_disk = sum(path.stat().st_size for path in log.glob("*.log"))
         print(

@@ -1,4 +1,5 @@
-"""The tests of what K_COMPILE=1 compiles, with it compiled: the same source must do the same."""
+"""Run the tests of the compiled modules on a build with K_COMPILE=1: the same source must behave
+the same."""
 
 from __future__ import annotations
 
@@ -56,7 +57,7 @@ def test_compiled_it_does_the_same(tree):
 
 
 def test_what_is_in_c_stays_within_bounds(tree):
-    """Built so that each access out of bounds and each overflow ends the process."""
+    """Built with sanitizers: an access out of bounds or an undefined operation ends the process."""
     flags = "-g -fsanitize=address,undefined -fno-sanitize-recover"
     libraries = " ".join(
         subprocess.run(
@@ -67,8 +68,8 @@ def test_what_is_in_c_stays_within_bounds(tree):
     environment = {
         "K_C_FLAGS": flags,
         "LD_PRELOAD": libraries,
-        "PYTHONMALLOC": "malloc",  # each object by itself, so that its bounds are seen
-        "ASAN_OPTIONS": "detect_leaks=0",  # Python's own
+        "PYTHONMALLOC": "malloc",  # one allocation per object, so that its bounds are checked
+        "ASAN_OPTIONS": "detect_leaks=0",  # ignore Python's own leaks
     }
     files = ["tests/unit/spark/test_compiled_columns.py", "tests/contract/test_record_decoders.py"]
     command = [sys.executable, "-m", "pytest", "-q", *files]

@@ -1,9 +1,9 @@
-"""Spoilt requests and batches against the broker in one process, by the million.
+"""Send corrupted requests and batches, by the million, to a broker in this process.
 
-    pytest tests/soak/soak_fuzz.py                  100 seeds: some 300,000 frames in ten minutes
+    pytest tests/soak/soak_fuzz.py          100 seeds: some 300,000 frames in ten minutes
     SOAK_SEEDS=0-10000 pytest tests/soak/soak_fuzz.py
 
-A failure prints its seed and the frame; the frame joins `test_fuzz.FOUND`.
+A failure prints its seed and the frame; add the frame to `test_fuzz.FOUND`.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The own tests of two clients in Go against three brokers, one of them killed now and then.
+"""Run the test suites of two Go clients against three brokers, one of which fails now and then.
 
-    pytest tests/soak/soak_go.py                  a quarter of an hour
+    pytest tests/soak/soak_go.py            a quarter of an hour
 
-franz-go's kgo chains consumers, groups and transactions that count each record; meanwhile one
-broker after the other is killed.  sarama's tests speak to brokers through toxiproxy, which they
-tell to cut them off; and where they have Docker stop a broker, that is stopped.  What fails is
-listed, with its reason.
+kgo (franz-go) chains consumers, groups and transactions and counts each record; meanwhile one
+broker after the other is killed. sarama's tests connect to the brokers through toxiproxy, which
+they instruct to cut connections; where they stop a broker with Docker, that broker is stopped.
+Expected failures are listed with their reasons.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ KGO, SARAMA, TOXIPROXY = (
 )
 TOXIPROXY_VERSION = "v2.12.0"
 KAFKA_VERSION = "3.9.2"
-"""What sarama takes the brokers for."""
+"""Version of Kafka for which sarama is configured."""
 RECORDS = 20_000
 REPLICAS = 2
-"""So many brokers are there to make topics on, whichever is away."""
+"""Replication factor: topics can be created while one broker is down."""
 EACH_S, AWAY_S = 8, 3
-"""A broker is killed so often, and stays away so long."""
+"""Seconds between two kills, and seconds until the killed broker is restarted."""
 SETTINGS = {
     "num.partitions": 3,
     "auto.create.topics.enable": "false",
@@ -50,7 +50,7 @@ KGO_FAILS = {
     "Test848RegexBrokerResolves": "counts __consumer_offsets' own records for one of the topics "
     "that it waits for, where an earlier test has committed",
 }
-"""By chance."""
+"""Tests that fail now and then, with the reason."""
 OLD_PRODUCE = "sends Produce v0 or v2, of which no broker from Kafka 4.0 on and none of ours knows"
 SARAMA_FAILS = {
     f"TestFuncProducing{shape}/TestFuncProducing{shape}-v{version}": OLD_PRODUCE
@@ -60,7 +60,7 @@ SARAMA_FAILS = {
     "TestFuncAdminDescribeLogDirs": "counts five brokers",
 }
 SARAMA_LEFT_OUT = dict.fromkeys(("TestVersionMatrix", "TestVersionMatrixLZ4"), OLD_PRODUCE)
-"""They wait minutes for each record."""
+"""Tests that are skipped because they wait minutes for each record."""
 
 
 @pytest.fixture
@@ -70,11 +70,11 @@ def network():
 
 
 def kill_one_after_the_other(cluster: Cluster, until: Callable[[], bool]) -> None:
-    """Each is away for a while."""
+    """Kill one broker after the other, each for a while, until `until` returns true."""
     brokers = itertools.cycle(cluster.brokers.values())
     while not until():
         broker = next(brokers)
-        time.sleep(EACH_S)  # the suite works meanwhile
+        time.sleep(EACH_S)  # the suite continues to run
         broker.kill()
         time.sleep(AWAY_S)
         broker.start()
@@ -109,8 +109,8 @@ def test_kgo(tmp_path):
 
 
 class ProxiedCluster(Cluster):
-    """Each broker also listens for clients that reach it through a proxy only: its id is the last
-    digit of the port there and at the proxy."""
+    """Each broker has a second listener for clients that connect through the proxy. Its port, on
+    the broker and on the proxy, ends with the broker's id."""
 
     def _broker(self, directory: Path, id_: int, settings: Mapping[str, object]) -> BrokerProcess:
         broker = super()._broker(directory, id_, settings)
@@ -127,7 +127,7 @@ class ProxiedCluster(Cluster):
 
 
 def proxied_port(id_: int) -> int:
-    """Where sarama's tests look for the broker."""
+    """Return the port on which sarama's tests expect the broker."""
     return 29090 + id_
 
 
@@ -180,7 +180,7 @@ def test_sarama(tmp_path, network, toxiproxy, sarama):
 
 
 def functional_tests(package: Path) -> list[str]:
-    """Those that need brokers."""
+    """Return the names of the tests that need brokers."""
     return [
         name
         for file in sorted(package.glob("functional*_test.go"))
@@ -190,7 +190,7 @@ def functional_tests(package: Path) -> list[str]:
 
 
 def composed(cluster: Cluster) -> Callable[[str, str], str]:
-    """What is done to a broker where Docker is told to do something to its container."""
+    """Return a function that applies a Docker command for a container to the matching broker."""
 
     def done(word: str, name: str) -> str:
         broker = cluster.brokers[int(name.removeprefix("kafka-"))]
@@ -208,8 +208,10 @@ def composed(cluster: Cluster) -> Callable[[str, str], str]:
 
 
 def make_proxies(seat: Seat, cluster: Cluster) -> None:
-    """Of the five that sarama wants the last two lead to the first two brokers again: there are
-    three."""
+    """Create the five proxies that sarama's tests expect.
+
+    There are three brokers, so the last two proxies lead to the first two brokers again.
+    """
     address = f"http://{seat.host}:8474/proxies"
 
     def answers() -> bool:

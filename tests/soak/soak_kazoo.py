@@ -1,4 +1,5 @@
-"""kazoo's own tests on our ZooKeeper: all pass but those that need an ensemble, or TLS."""
+"""Run kazoo's test suite against this project's ZooKeeper: all tests pass except those that need an
+ensemble or TLS."""
 
 from __future__ import annotations
 
@@ -17,13 +18,14 @@ NOT_FOR_ONE_SERVER = {
     "TestSSLClient::test_create": "clients are not served over TLS",
 }
 PASSING = 280
-"""At least; what kazoo leaves out where gevent, eventlet or Kerberos is absent does not count."""
+"""Minimum; tests that kazoo skips because gevent, eventlet or Kerberos is missing are not
+counted."""
 
 
 def test_kazoos_tests_pass(tmp_path: Path) -> None:
     plugin = ["-p", "tests.support.kazoo_cluster", "-p", "no:cacheprovider"]
     apart = ["-c", "/dev/null", "--rootdir", str(tmp_path)]
-    # test_cache counts what is left in memory, with a package of its own.
+    # test_cache counts the objects left in memory, with a package of its own.
     command = [sys.executable, "-m", "pytest", "-q", "-rf", *plugin, *apart, "--pyargs"]
     command += ["kazoo.tests", "--continue-on-collection-errors"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

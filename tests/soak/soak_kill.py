@@ -1,11 +1,11 @@
-"""A broker killed, stopped and frozen under load, for hours.
+"""Test a broker that is killed, stopped and frozen under load, for hours.
 
-    pytest tests/soak/soak_kill.py                   20 rounds of 20 ends: half an hour
+    pytest tests/soak/soak_kill.py          20 rounds of 20 ends: half an hour
     SOAK_ROUNDS=1000 pytest tests/soak/soak_kill.py
 
-A round is one seed: a fresh broker, a topic of one of the kinds in `test_kill.TOPICS`, ends of all
-kinds by chance.  `pytest 'tests/soak/soak_kill.py::test_round[7]'` repeats round 7 (as far as
-processes repeat anything).
+Each round has its own seed and a new broker, a topic of one of the kinds in `test_kill.TOPICS`, and
+random ways to end the broker. `pytest 'tests/soak/soak_kill.py::test_round[7]'` repeats round 7, as
+far as a run of processes can be repeated.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ def stop(broker):
 
 
 def freeze_and_kill(broker):
-    """What clients send meanwhile waits in its sockets, and is never read."""
+    """Freeze, then kill: requests that arrive in between stay unread in its sockets."""
     broker.process.send_signal(signal.SIGSTOP)
     time.sleep(0.5)
     broker.kill()
 
 
 def freeze_and_stop(broker):
-    """It reads what came meanwhile while it is stopping."""
+    """Freeze, then stop: it reads the requests that arrived in between while it is stopping."""
     broker.process.send_signal(signal.SIGSTOP)
     time.sleep(0.5)
     broker.process.send_signal(signal.SIGTERM)

@@ -1,6 +1,5 @@
-"""10 GB of lines through `k console-producer` and out of `k console-consumer`: the same bytes in
-the same order, in memory that does not grow.
-"""
+"""Test 10 GB of lines through `k console-producer` and `k console-consumer`: the bytes and their
+order are the same, and memory does not grow."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ def resident_mb(pid: int) -> float:
 
 
 class Curve:
-    """The memory of a command and of the broker, at so many points of the way."""
+    """Memory of a command and of the broker, sampled at `POINTS` equal steps of the data."""
 
     def __init__(self, command: int, broker: int, whole: float) -> None:
         self.points: list[tuple[float, float]] = []
@@ -52,7 +51,7 @@ def test_a_long_pipe_arrives_whole_in_constant_memory(tmp_path):
         with subprocess.Popen([*K, "console-producer", *to], stdin=subprocess.PIPE) as sending:
             producer = Curve(sending.pid, broker.pid, size)
             for number in range(rounds):
-                # A different number in each block, so that none can stand for another.
+                # Each block contains its number, so no block can be confused with another.
                 block = LINE % number + LINE % 0 * (LINES_AT_ONCE - 1)
                 sent.update(block)
                 sending.stdin.write(block)

@@ -1,10 +1,11 @@
-"""How many seeds of the swarm it takes to find each planted bug, and each fault that a review once
-found by hand.
+"""Count how many seeds of the swarm it takes to find each planted bug, and each former bug that a
+review once found by hand.
 
     pytest -s tests/soak/soak_planted.py
 
-Bugs are searched for in runs of the workload and the faults that they need; former faults in runs
-whose workloads and faults the seed draws.  A line each, as a row of the table in README.md.
+Planted bugs are searched for in runs with the workload and the faults that they need; former bugs
+in runs whose workloads and faults the seed draws. Each prints one line, a row of the table in
+README.md.
 """
 
 from __future__ import annotations
@@ -97,7 +98,8 @@ FORMER: Mapping[str, Planted] = {
 
 @pytest.fixture(autouse=True)
 def _quiet():
-    # pytest keeps the log records of a test until it ends, and they keep what they name.
+    # pytest keeps a test's log records until the test ends, and with them all objects they refer
+    # to.
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)

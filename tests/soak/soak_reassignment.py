@@ -1,8 +1,8 @@
-"""A cluster gets a broker, and partitions by the gigabyte move to it under load.
+"""Test a reassignment of gigabytes of partitions, under load, to a broker added to the cluster.
 
-    pytest tests/soak/soak_reassignment.py        100 partitions with 10 GB, ten minutes
+    pytest tests/soak/soak_reassignment.py  100 partitions with 10 GB, ten minutes
 
-Its small form is tests/integration/test_reassignment_under_load.py.
+The short form is tests/integration/test_reassignment_under_load.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The simulations over many more seeds; the note of a failure names its seed."""
+"""Run the simulations with many more seeds; a failure's note names its seed."""
 
 from __future__ import annotations
 
@@ -50,10 +50,11 @@ SCENARIOS = {
     },
 }
 VIRTUAL = 10
-"""So many runs of shards alone for each of a broker."""
+"""Runs of the coordinator's shards alone, for each run of a whole broker."""
 
 
-# A test a seed: pytest keeps the log records of a test until it ends, and they keep what they name.
+# One test per seed: pytest keeps a test's log records until the test ends, and with them all
+# objects they refer to.
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + SEEDS))
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_the_seed_holds(scenario, seed):

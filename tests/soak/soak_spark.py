@@ -1,9 +1,9 @@
-"""Pipelines of Spark under kill -9 of driver, executors, Python workers, nodes and broker.
+"""Test Spark pipelines while driver, executors, Python workers, nodes and broker are killed (-9).
 
-pytest -s tests/soak/soak_spark.py                       3 seeds of 10 kills each, hours
-SEEDS=0-2 ROUNDS=5 pytest -s tests/soak/soak_spark.py -k "Delta and not cluster"
+    pytest -s tests/soak/soak_spark.py              3 seeds of 10 kills each, hours
+    SEEDS=0-2 ROUNDS=5 pytest -s tests/soak/soak_spark.py -k "Delta and not cluster"
 
-A line of what was killed is printed as it happens; the seed is in the name of the test.
+Each kill is printed as it happens; the name of the test contains the seed.
 """
 
 from __future__ import annotations

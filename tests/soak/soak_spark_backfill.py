@@ -1,9 +1,9 @@
-"""A year of backfill in small: 500 partitions, 10 M records, to Parquet in bounded memory.
+"""Test a large backfill to Parquet, 10 M records in 500 partitions, in bounded memory.
 
-pytest -s tests/soak/soak_spark_backfill.py
-RECORDS=1000000 pytest -s tests/soak/soak_spark_backfill.py
+    pytest -s tests/soak/soak_spark_backfill.py
+    RECORDS=1000000 pytest -s tests/soak/soak_spark_backfill.py
 
-The job land takes 500,000 offsets at a time, on two processors, with 1 GB of heap.
+The job `land` reads 500,000 offsets at a time, with two processors and 1 GB of heap.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ BATCH, VALUE_BYTES = 500, 100
 AT_ONCE = 500_000
 PATIENCE_S = 7200
 MAX_JVM_MB, MAX_PYTHON_MB = 2000, 400
-"""Of the JVM, whose heap is 1 GB, and of each Python worker."""
+"""Limits for the JVM, whose heap is 1 GB, and for each Python worker."""
 
 
 @pytest.mark.soak
 def test_a_backfill_of_many_partitions_stays_within_its_memory(tmp_path):
     tools.require("java")
     path, checkpoint = tmp_path / "landed", tmp_path / "checkpoint"
-    # Its records are of years ago.
+    # The records' timestamps are years old, so retention would delete them.
     keep = {"log.retention.ms": -1}
     with brokers.running(brokers.KINDS[0], tmp_path / "broker", keep) as broker:
         create_topic(broker.address, "year", PARTITIONS)

@@ -1,10 +1,10 @@
-"""Clusters under mixes of faults and workloads, over many more seeds, in one process.
+"""Run clusters under random mixes of faults and workloads with many more seeds, in one process.
 
     SEEDS=50000 FIRST_SEED=10000 pytest -s tests/soak/soak_swarm.py
 
-A line for each seed that fails, with the smallest run that was found to fail in the same way, one
-now and then of how far it is, and the sums at the end, which Ctrl-C (SIGINT) brings on.  A process
-of its own for each core: give each another FIRST_SEED.
+Prints each failing seed with the smallest run that fails in the same way, progress now and then,
+and totals at the end or after Ctrl-C (SIGINT). To use several cores, start one process for each,
+with different values of FIRST_SEED.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Sums:
 
 
 def failed(drawn: Drawn, kind: frozenset[str]) -> bool:
-    """Whether the run fails in that way."""
+    """Return whether the run fails in the way `kind`."""
     run = partial(swarm, workloads=drawn.workloads, faults=drawn.faults)
     try:
         simulate(run, drawn.seed)
@@ -56,7 +56,8 @@ def failed(drawn: Drawn, kind: frozenset[str]) -> bool:
 
 
 def test_whatever_breaks_everything_promised_holds() -> None:
-    # pytest keeps the log records of a test until it ends, and they keep what they name.
+    # pytest keeps a test's log records until the test ends, and with them all objects they refer
+    # to.
     logging.disable(logging.CRITICAL)
     sums = Sums()
     try:
