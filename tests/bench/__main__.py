@@ -1,6 +1,6 @@
 """`python -m tests.bench`: this broker beside Apache Kafka's, row by row.
 
-Exit status 1 when a row could not be measured; a row that falls short of its aim is only marked.
+The exit status is 1 if a row could not be measured. A row that misses its aim is only marked.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ README = Path(__file__).with_name("README.md")
 ROUNDS, SECONDS = 5, 3.0
 
 Run = dict[str, Any]
-"""As --json keeps it: command, date, machine, warnings; rows, the samples of each; failed."""
+"""Contents of a --json file: command, date, machine, warnings, rows (the samples of each) and
+failed."""
 
 
 def main(words: list[str]) -> int:
@@ -53,7 +54,7 @@ def main(words: list[str]) -> int:
     found = disturbances()
     for warning in found:
         say(f"warning: {warning}")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # brokers and data go, as with Ctrl-C
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # clean up as after Ctrl-C
     failed: dict[str, str] = {}
     if rows:
         measured: dict[str, Samples] = {}
@@ -68,7 +69,8 @@ def main(words: list[str]) -> int:
         runs.append(this)
 
         def keep() -> None:
-            """After each row, so that a run that is cut short keeps what it has."""
+            """Write the results after each row, so that an interrupted run keeps its finished
+            rows."""
             if given.json:
                 given.json.write_text(json.dumps(this))
 
@@ -91,8 +93,10 @@ def run(
     failed: dict[str, str],
     keep: Callable[[], None],
 ) -> None:
-    """Put each row's figures into `samples`, or into `failed` why it has none; `warnings` grow
-    meanwhile."""
+    """Put each row's figures into `samples`, or the reason of its failure into `failed`.
+
+    Appends to `warnings` what disturbed the measurements.
+    """
     stolen_shares: dict[str, float] = {}
     with brokers(work, rows) as servers, work.until_the_end:
         for row in rows:
@@ -115,7 +119,8 @@ def run(
 
 
 def tell(begin: str, runs: list[Run], known: Mapping[str, Row], write: bool) -> None:
-    """Print the table of one kind of rows, and put it into README.md, if any was measured."""
+    """Print the table of one kind of rows if any was measured; with `write`, put it into
+    README.md."""
     runs = [run for run in runs if known.keys() & run["rows"].keys()]
     samples: dict[str, Samples] = {name: s for run in runs for name, s in run["rows"].items()}
     rows = [row for row in known.values() if row.name in samples]
@@ -146,7 +151,7 @@ def of(row: Row, samples: Samples) -> list[Line]:
 
 
 def command_line(given: argparse.Namespace) -> str:
-    """As it would be typed, without its paths."""
+    """Return the command as typed, without its paths."""
     options = [
         f"--{name} {value:g}"
         for name, value, default in (

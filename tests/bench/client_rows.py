@@ -1,4 +1,4 @@
-"""Rows of Python's clients: the columns are the brokers, the figures the clients."""
+"""Rows of Python clients: the columns are brokers, the figures are clients."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ CLIENTS = (
     Client("aiokafka", "aiokafka", "aiokafka"),
 )
 CONSUMED = {"kafka-python": 100_000, "aiokafka": 200_000}
-"""Messages, where a million would take too long."""
+"""Number of messages to consume for clients that would take too long for a million."""
 A_MILLION = 1_000_000
 SLOW = frozenset(CONSUMED)
-"""Measured at our broker alone: no broker holds them back."""
+"""Clients that are measured at our broker only, since no broker limits them."""
 SHAPED = ("plain", "keyed", "headers", "lz4")
 
 
@@ -35,7 +35,7 @@ def messages_s(client: str) -> str:
 
 
 def compared(work: Work, server: Server, names: tuple[str, ...]) -> list[Client]:
-    """The clients of these names that are measured at this broker."""
+    """Return the clients of these names that are measured at this broker."""
     found = []
     for client in CLIENTS:
         if client.name not in names or (client.name in SLOW and server.kind is not OURS):
@@ -93,7 +93,7 @@ def consume(name: str, shape: str, aims: Mapping[str, Aim | None]) -> Row:
 
 
 AHEAD = at_least_times_of(messages_s(CONFLUENT), 1)
-"""Of librdkafka in C, with no part of ours compiled."""
+"""Aim: at least the rate of librdkafka in C, without our compiled modules."""
 AIMS = {messages_s(K): AHEAD, messages_s(CONFLUENT): at_least_times(1)}
 
 ROWS = (
@@ -104,7 +104,8 @@ ROWS = (
         "paper-1",
         {messages_s(K): at_least(50_000)},
         (K, K_COMPILED, CONFLUENT),
-        # At some 5,000 a second Apache's broker does not empty their queues before they give up.
+        # At some 5,000 records/s Apache's broker does not drain the clients' queues before they
+        # time out.
         has_rival=False,
     ),
     produce(

@@ -1,6 +1,6 @@
-"""Real clients, each in a process of its own: those of Python (python/), and Apache's Java clients.
+"""Run real clients, each in its own process: Python's (python/) and Apache's Java clients.
 
-Each returns messages of 200 bytes a second.
+Each function returns messages of 200 bytes per second.
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ CONSUME = Path(__file__).with_name("Consume.java")
 JAVA_WARM_UP = 500_000
 """Messages before the JVM of a producer is warm."""
 JAVA_MESSAGES_S = 500_000
-"""About what a producer sends; how many it is given for a second's run."""
+"""Approximate rate of a producer; sets the number of messages for each second of a run."""
 TIMEOUT_S = 300
 SOME = 20
-"""Records, before it is said that a producer's are acknowledged."""
+"""Records whose acknowledgement is awaited before a producer counts as running."""
 RATE = re.compile(r"steady state records sent, ([\d.]+) records/sec")
 
 
 @dataclass(frozen=True)
 class Client:
-    """One of Python's: `module` is the end of its name in python/, `package` what it needs.
+    """A Python client. `module` is the end of its module's name in python/, `package` the package
+    it needs.
 
-    `paths` are searched before the tree's own: a compiled one.
+    `paths` come before the source tree on the module search path, for a compiled build.
     """
 
     name: str
@@ -49,7 +50,7 @@ class Client:
 
 
 def python_produce(client: Client, server: Server, shape: str, seconds: float) -> float:
-    """Into a new topic."""
+    """Produce to a new topic."""
     with server.topic(1) as topic:
         sent, took_s = _python(client, server, "produce", topic, shape, seconds)
         _check_arrived(server, topic, sent)
@@ -62,7 +63,7 @@ def python_consume(client: Client, server: Server, topic: str, shape: str, messa
 
 
 def java_produce(server: Server, topic: str, seconds: float) -> float:
-    """Apache's kafka-producer-perf-test.sh: as fast as it can, with its defaults."""
+    """Produce with Apache's kafka-producer-perf-test.sh, unthrottled, with its defaults."""
     messages = JAVA_WARM_UP + int(JAVA_MESSAGES_S * seconds)
     rate = perf_test(server.kind.name, server.address, topic, messages, JAVA_WARM_UP)
     _check_arrived(server, topic, messages)
@@ -70,7 +71,7 @@ def java_produce(server: Server, topic: str, seconds: float) -> float:
 
 
 def perf_test(of: str, addresses: str, topic: str, messages: int, warm_up: int) -> float:
-    """Messages a second, after the first `warm_up`."""
+    """Return messages per second, measured after the first `warm_up` messages."""
     output = _run(
         of,
         [
@@ -95,7 +96,7 @@ def java_consume(server: Server, topic: str, messages: int) -> float:
 
 
 def perf_test_rate(output: str) -> float:
-    """Records a second of the warm JVM, from the summary."""
+    """Return records per second of the warm JVM, from the tool's summary."""
     found = RATE.search(output)
     if not found:
         raise BenchError(f"no rate in what the tool said:\n{output}")
@@ -103,7 +104,8 @@ def perf_test_rate(output: str) -> float:
 
 
 def _check_arrived(server: Server, topic: str, sent: int) -> None:
-    """Neither tool fails when the broker refuses what it sends."""
+    """Raises BenchError if messages are missing: neither tool fails when the broker refuses its
+    records."""
     arrived = server.end_offset(topic)
     if arrived != sent:
         raise BenchError(f"of {sent} messages {arrived} reached {server.kind.name}")
@@ -122,7 +124,7 @@ def _python(
 def python_module(
     server: Server, module: str, words: Sequence[str], paths: Sequence[Path] = ()
 ) -> Any:
-    """What it prints, which is JSON."""
+    """Run the module and return the JSON that it prints."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (*paths, ROOT)))}
     # Without -P the working directory would come before all paths.
     return json.loads(
@@ -131,7 +133,7 @@ def python_module(
 
 
 def _run(of: str, command: list[str], environment: dict[str, str] | None = None) -> str:
-    """`of`: the name of the broker's kind."""
+    """Run a client and return its output. `of` is the name of the broker's kind."""
     try:
         ran = subprocess.run(
             command, capture_output=True, text=True, timeout=TIMEOUT_S, env=environment
@@ -146,9 +148,13 @@ def _run(of: str, command: list[str], environment: dict[str, str] | None = None)
 
 
 class Timeline:
-    """`with Timeline(kind's name, module, words) as timeline:` while a module of
-    tests.bench.python prints lines of two times: when a record was sent, and when it had been
-    acknowledged. It has printed some when the block begins."""
+    """A running module of tests.bench.python that prints two times for each record: when it was
+    sent, and when it was acknowledged.
+
+        with Timeline(kind's name, module, words) as timeline:
+
+    The block begins after the first `SOME` records.
+    """
 
     def __init__(self, kind: str, module: str, words: Sequence[str]) -> None:
         self.kind = kind
@@ -165,7 +171,8 @@ class Timeline:
             text=True,
             env=os.environ | {"PYTHONPATH": str(ROOT)},
         )
-        # A program that prints no more ends, and with it the wait for its next line.
+        # A program that prints nothing for too long is killed, which ends the wait for its next
+        # line.
         self._limit = threading.Timer(TIMEOUT_S, self._process.kill)
         self._limit.start()
         for _ in range(SOME):
@@ -179,8 +186,8 @@ class Timeline:
         self._errors.close()
 
     def next_after(self, began: float) -> float:
-        """Return the seconds from `began`, of the monotonic clock, until a record that was sent
-        later was acknowledged."""
+        """Return the seconds from `began`, on the monotonic clock, until the acknowledgement of a
+        record that was sent later."""
         while True:
             sent, acknowledged = self._times()
             if sent > began:

@@ -1,7 +1,7 @@
-"""Rows of clusters: three brokers, ours beside those of two of Apache's releases.
+"""Rows of clusters: three brokers, ours next to those of two Apache releases.
 
-Each row starts clusters of its own, in directories of their own.  Where a broker is killed the time
-counts from the signal to the acknowledgement, by all in sync, of a record that was sent after it.
+Each row starts its own clusters in their own directories. After a kill, time is measured from the
+signal to the acknowledgement, with acks=all, of a record that was sent after the signal.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from tests.bench.shapes import MESSAGE_BYTES
 from tests.bench.size_rows import IDLE_S, QUIET, SETTLE_S, during
 
 MESSAGES_S = 60_000
-"""About what a producer sends; how many it is given for a second's run."""
+"""Approximate rate of a producer; sets the number of messages for each second of a run."""
 WARM_UP = 100_000
-"""Messages, before those of the producer's JVM are counted."""
+"""Messages before those of the producer's JVM are counted."""
 FILL_BYTES = 1 << 28
 KILLS_A_SECOND = 7
-"""How often each kind of broker is killed, for each of a run's seconds: 21 times unless told."""
+"""Kills of each role in our cluster for each of a run's seconds: 21 with the default --seconds."""
 KILLS_OF_A_RIVAL = 1
-"""The same; each takes from ten seconds."""
+"""The same for a rival's cluster, where each kill takes ten seconds or more."""
 PARTITIONS = 1000
 MEMBERS, GROUPS = (3, 30), 3
-"""Sizes of groups, and how many of each size lose their coordinator."""
+"""Group sizes, and how many groups of each size lose their coordinator."""
 PRODUCER, GROUP = "tests.bench.python.failover", "tests.bench.python.group_failover"
 
 ONE_S, THREE_S = "messages/s, 1 partition", "messages/s, 3 partitions"
@@ -50,7 +50,7 @@ FETCH_1, FETCH_2 = "MB/s out, 1 broker", "MB/s out, 2 brokers"
 
 @contextmanager
 def alone(work: Work, server: Server, count: int = 3, *, warm: bool = True) -> Iterator[Cluster]:
-    """A new cluster of the server's kind; what it kept is gone at the end."""
+    """Start a new cluster of the server's kind; remove its data at the end."""
     directory = new_directory(work)
     try:
         with running(server.kind, directory, count) as cluster:
@@ -66,7 +66,7 @@ def new_directory(work: Work) -> Path:
 
 
 def warm_up(work: Work, cluster: Cluster) -> None:
-    """Each broker leads, and follows, for a while."""
+    """Let each broker lead and follow for a while."""
     step_s = cluster.kind.warm_up_s / len(cluster.brokers) / 2
     for id_, broker in cluster.brokers.items():
         topic = cluster.create(1, leader=id_)
@@ -104,7 +104,8 @@ def produce(work: Work, server: Server, _: str) -> Mapping[str, float]:
 
 
 def killed(cluster: Cluster, leads: bool, is_controller: bool, *, terminate: bool) -> float:
-    """Seconds from the signal to a broker of these roles to the next acknowledgement."""
+    """End a broker of these roles; return the seconds from the signal to the next
+    acknowledgement."""
     controller = cluster.controller()
     other = next(id_ for id_ in cluster.brokers if id_ != controller)
     leader = controller if leads and is_controller else other
@@ -129,7 +130,8 @@ ROLES = {
     "both": (True, True, False),
     "leader, SIGTERM": (True, False, True),
 }
-"""The broker that is ended: leads, is controller, and whether it is asked to stop."""
+"""Of the broker that is ended: whether it is leader, whether it is controller, and whether it gets
+SIGTERM instead of a kill."""
 
 
 def failover(work: Work, server: Server, _: str) -> Mapping[str, float]:
@@ -160,8 +162,11 @@ def groups(work: Work, server: Server, _: str) -> Mapping[str, float]:
 
 
 def group_failover(cluster: Cluster, members: int, group: str) -> tuple[float, float]:
-    """Kill the group's coordinator, which is not the controller; return the seconds until each
-    member has read and committed again, and the records that were read twice."""
+    """Kill the group's coordinator, which is not the controller.
+
+    Returns the seconds until each member has read and committed again, and the number of records
+    that were read twice.
+    """
     topic = cluster.create(members)
     cluster.until_whole(topic)
     controller = cluster.controller()
@@ -198,7 +203,8 @@ def worst_s(role: str) -> str:
 
 
 def partitions(work: Work, server: Server, _: str) -> Mapping[str, float]:
-    """Of one broker's death, not the controller's, until the others serve all that it led."""
+    """Measure a broker with many partitions: idle, and from the death of another one (not the
+    controller) until the others serve all partitions that it led."""
     with alone(work, server, warm=False) as cluster:
         topic = cluster.create(PARTITIONS)
         cluster.until_whole(topic)
@@ -216,7 +222,7 @@ def partitions(work: Work, server: Server, _: str) -> Mapping[str, float]:
 
 
 def idle_core(cluster: Cluster) -> float:
-    """Of a broker, in percent of a core, once nothing is left to be done."""
+    """Return a broker's CPU use, in percent of a core, once the cluster has settled."""
     ends = time.monotonic() + SETTLE_S
     while cores(cluster, 1) > QUIET and time.monotonic() < ends:
         pass
@@ -224,7 +230,7 @@ def idle_core(cluster: Cluster) -> float:
 
 
 def cores(cluster: Cluster, seconds: float) -> float:
-    """What a broker uses of a core meanwhile."""
+    """Return the average CPU use of a broker, in cores, over the next `seconds`."""
     before = cluster.cpu_s()
     time.sleep(seconds)
     return (cluster.cpu_s() - before) / seconds / len(cluster.brokers)
@@ -241,8 +247,8 @@ def start(work: Work, server: Server, _: str) -> Mapping[str, float]:
 
 
 def scale(work: Work, server: Server, _: str) -> Mapping[str, float]:
-    """Batches of 16 KB in and 64 KB at a time out, to each broker two connections and a topic whose
-    partitions it leads, without other replicas."""
+    """Produce batches of 16 KB, then fetch 64 KB at a time, with two connections to each broker, on
+    topics without other replicas whose partitions it leads."""
     found: dict[str, float] = {}
     with alone(work, server, 2) as cluster:
         topics = {id_: cluster.create(2, leader=id_, replicas=1) for id_ in cluster.brokers}
@@ -274,7 +280,7 @@ def scale(work: Work, server: Server, _: str) -> Mapping[str, float]:
 
 
 def together(act: Callable[[int], Outcome], ids: tuple[int, ...]) -> float:
-    """MB/s of all at once."""
+    """Return the sum of the MB/s of the brokers `ids`, loaded at the same time."""
     outcomes: list[Outcome] = []
     first, *others = ids
     if not others:

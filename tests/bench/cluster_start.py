@@ -1,7 +1,7 @@
-"""`python -m tests.bench.cluster_start`: how soon `k cluster-start` is ready, and what it takes.
+"""`python -m tests.bench.cluster_start`: measure how long `k cluster-start` takes, and its memory.
 
-Each of ROUNDS starts has a new directory.  Memory is proportional set size (PSS): what the four
-processes share with each other and with the command that started them counts once.
+Each of ROUNDS starts has a new directory. Memory is the proportional set size (PSS), which counts
+memory shared between the four processes and the command that started them only once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def main() -> int:
 
 
 def start(data: str) -> tuple[float, float, float]:
-    """Seconds until it is ready, and until a record is acknowledged; memory in MB then."""
+    """Return the seconds until the cluster is ready and until a record is acknowledged, and the
+    memory in MB at that time."""
     began = time.monotonic()
     command = [*K, "cluster-start", "--port", "0", "--data", data]
     with subprocess.Popen(

@@ -1,7 +1,8 @@
-"""Clusters of brokers on this machine, as users start them: each broker one process, defaults.
+"""Clusters of brokers on this machine, as users start them: one process per broker, default
+configs.
 
-Ours runs on the ZooKeeper of `k zookeeper-server-start`, Apache's 3.9.2 on the one of its own
-release, and Apache's 4.3.1 without: each of its nodes is broker and controller.
+Our brokers run on the ZooKeeper of `k zookeeper-server-start`, Apache's 3.9.2 on the ZooKeeper of
+its own release, and Apache's 4.3.1 without ZooKeeper: each of its nodes is broker and controller.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ ZOOKEEPER_TIMEOUT_S = 60
 
 
 class ZooKeeper:
-    """One server, ours or that of Apache's release, in a directory of its own."""
+    """A ZooKeeper server, ours or that of Apache's release, with its own directory."""
 
     def __init__(self, kind: Kind, directory: Path) -> None:
         self.port = free_port()
@@ -83,7 +84,7 @@ class ZooKeeper:
 
 
 class Cluster:
-    """Brokers 1 to `count` of one kind, and the ZooKeeper of those that need one."""
+    """Brokers 1 to `count` of one kind, and their ZooKeeper if they need one."""
 
     def __init__(self, kind: Kind, directory: Path, count: int = 3) -> None:
         self.kind = kind
@@ -100,7 +101,7 @@ class Cluster:
         self._topics = 0
 
     def _settings(self, id_: int, count: int) -> Sequence[str]:
-        # Kafka's default; apache-kafka sets 1, as its brokers are mostly alone.
+        # Kafka's default; apache_kafka.py sets 1 because its brokers mostly run alone.
         settings = [f"offsets.topic.replication.factor={min(3, count)}"]
         if self.kind is OURS:
             assert self.zookeeper is not None
@@ -124,8 +125,10 @@ class Cluster:
         return Kind(self.kind.name, command, self.kind.warm_up_s)
 
     def start(self) -> float:
-        """Seconds from the start of the brokers' processes to the first record, which all of them
-        have; what is prepared once, and ZooKeeper, is there before."""
+        """Start the brokers; return the seconds until the first record is on all of them.
+
+        ZooKeeper and everything that is prepared only once are ready before the measurement.
+        """
         if self.zookeeper is not None:
             self.zookeeper.wait_until_it_listens()
         for broker in self.brokers.values():
@@ -145,7 +148,7 @@ class Cluster:
         if self.zookeeper is not None:
             self.zookeeper.stop()
 
-    # What it is asked.
+    # Queries
 
     def survivor(self) -> Server:
         return next(broker for broker in self.brokers.values() if broker.runs)
@@ -155,14 +158,14 @@ class Cluster:
         return ",".join(broker.address for broker in self.brokers.values())
 
     def metadata(self, topic: str) -> Any:
-        """Of one topic, as a broker that runs has it."""
+        """Return the metadata of one topic from a running broker."""
         with WireClient(self.survivor().address) as client:
             return client.call(
                 ApiKey.METADATA, 4, topics=[{"name": topic}], allow_auto_topic_creation=False
             )
 
     def leaders(self, topic: str) -> Mapping[int, int]:
-        """By partition; -1 where there is none."""
+        """Return the leader of each partition, -1 if it has none."""
         (found,) = self.metadata(topic).topics
         return {
             p.partition_index: p.leader_id if p.error_code is ErrorCode.none else -1
@@ -170,7 +173,7 @@ class Cluster:
         }
 
     def controller(self) -> int:
-        """The id of the one that is; waits until there is one."""
+        """Return the id of the controller; wait until there is one."""
         found: list[int] = []
 
         def told() -> bool:
@@ -181,7 +184,11 @@ class Cluster:
         return found[-1]
 
     def _controller(self) -> int:
-        """What KRaft tells in metadata is any broker."""
+        """Return the controller's id, or -1.
+
+        With KRaft, the controller id in metadata is any broker, so the metadata quorum's leader is
+        returned.
+        """
         with WireClient(self.survivor().address) as client:
             if self.kind is not APACHE:
                 return int(client.call(ApiKey.METADATA, 4, topics=[]).controller_id)
@@ -204,20 +211,21 @@ class Cluster:
         return found[-1]
 
     def until(self, holds: Callable[[], bool], what: str) -> None:
-        """BenchError where it does not come about."""
+        """Wait until `holds` returns true. Raises BenchError if it does not in `PATIENCE_S`."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
                 if holds():
                     return
             except OSError:
-                pass  # nobody answers, or nobody yet
+                pass  # no broker responds, or none yet
             if time.monotonic() > deadline:
                 raise BenchError(f"a cluster of {self.kind.name} {what}")
             time.sleep(ASK_AGAIN_S)
 
     def until_whole(self, topic: str) -> None:
-        """All brokers run, and each replica of the topic is in sync."""
+        """Wait until each replica of the topic is in sync, which requires that all its brokers
+        run."""
 
         def whole() -> bool:
             (found,) = self.metadata(topic).topics
@@ -228,9 +236,10 @@ class Cluster:
     def create(
         self, partitions: int, *, leader: int | None = None, replicas: int | None = None
     ) -> str:
-        """A new topic, on all brokers unless told otherwise; `leader` leads each partition of it.
+        """Create a topic, on all brokers unless `replicas` is given; `leader` leads all its
+        partitions.
 
-        It is asked for until the brokers that it takes are there.
+        Tries again until enough brokers are registered.
         """
         self._topics += 1
         name = f"bench-{self._topics}"
@@ -270,7 +279,7 @@ class Cluster:
         return len(led) == partitions and set(led.values()) <= by
 
     def serves(self, topic: str) -> bool:
-        """Whether each leader knows that it is one."""
+        """Return whether each leader serves its partitions."""
         led: dict[int, list[int]] = {}
         for partition, leader in self.leaders(topic).items():
             led.setdefault(leader, []).append(partition)
@@ -288,7 +297,7 @@ class Cluster:
         return True
 
     def write_one(self, topic: str) -> None:
-        """One record, which all in sync have."""
+        """Produce one record with acks=all."""
         data = {"index": 0, "records": batch(1)}
         asked = [{"name": topic, "partition_data": [data]}]
 
@@ -306,7 +315,7 @@ class Cluster:
         self.until(written, "takes no record")
 
     def end_offsets(self, topic: str) -> int:
-        """The sum of all partitions'."""
+        """Return the sum of the end offsets of all partitions."""
         found = 0
         for partition, leader in self.leaders(topic).items():
             asked = {
@@ -321,17 +330,18 @@ class Cluster:
         return found
 
     def cpu_s(self) -> float:
-        """What all brokers used up to now."""
+        """Return the CPU time that all brokers have used."""
         return sum(broker.cpu_s() for broker in self.brokers.values())
 
-    # What is done to it.
+    # Actions
 
     def terminate(self, id_: int) -> None:
-        """SIGTERM, of which the end is not waited for."""
+        """Send SIGTERM and do not wait for the end."""
         os.kill(self.brokers[id_].pid, signal.SIGTERM)
 
     def bring_back(self, id_: int, topic: str) -> None:
-        """Once it has ended."""
+        """Restart the broker after it has ended, and wait until the topic's replicas are in
+        sync."""
         broker = self.brokers[id_]
         if broker.runs:
             broker.stop()

@@ -1,7 +1,7 @@
-"""Rows of commands: what a script that calls them waits for, and what it costs.
+"""Rows of commands: the time that a script waits for them, and their CPU time.
 
-The columns are the brokers, the figures the commands: `k`, Apache's script and kcat.  Wall and CPU
-time count from the start of the process to its end, the start of Python or Java included.
+The columns are brokers, the figures are commands: `k`, Apache's script and kcat. Wall and CPU time
+are measured from the start of the process to its end, including the start of Python or Java.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def cpu(tool: str) -> str:
 def figures(
     *tools: str, wall_aim: Aim | None = None, cpu_aim: Aim | None = None
 ) -> dict[str, Aim | None]:
-    """Two of each tool, with the aims of ours."""
+    """Return two figures for each tool, with the aims of ours."""
     found: dict[str, Aim | None] = {}
     for tool in tools:
         found |= {wall(tool): None, cpu(tool): None}
@@ -54,7 +54,8 @@ def ours(*words: str) -> list[str]:
 
 
 def script(name: str, *words: str) -> list[str]:
-    """What Apache's script of this name starts, without the shell before it."""
+    """Return the Java command that Apache's script of this name starts, without the shell before
+    it."""
     classes = json.loads((apache_kafka.install(APACHE_VERSION) / "tools.json").read_text())
     return apache_kafka.java(APACHE_VERSION, name, classes[name], list(words))
 
@@ -66,7 +67,7 @@ def kcat(*words: str) -> list[str]:
 
 
 def timed(tool: str, command: Sequence[str], lines: Path | None = None) -> Mapping[str, float]:
-    """Runs it to its end with `lines` as its input, its output thrown away."""
+    """Run the command to its end with `lines` as its input; discard its output."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with open(lines or "/dev/null", "rb") as given:
         began = time.perf_counter()
@@ -108,7 +109,7 @@ def list_topics(work: Work, server: Server, _: str) -> Mapping[str, float]:
 
 
 def produce(work: Work, server: Server, topic: str, lines: Path) -> Mapping[str, float]:
-    """Each checked by what the topic holds afterwards."""
+    """Produce with each tool; check the topic's end offset after each."""
     words = ("--bootstrap-server", server.address, "--topic", topic)
     commands = {
         "k": ours("console-producer", *words),

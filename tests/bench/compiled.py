@@ -1,4 +1,4 @@
-"""The packages as a wheel with K_COMPILE=1 has them: its hot loops as C extensions."""
+"""Build the packages as a wheel with K_COMPILE=1 has them: with hot loops as C extensions."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 from tests.bench.machine import BenchError
 
 DIRECTORY = "compiled"
-"""Where the build is put, in the directory of a run."""
+"""Name of the build's directory in the directory of a run."""
 ROOT = Path(__file__).parents[2]
 PARTS = ("setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE", "kserver", "kcli")
 
 
 def build(directory: Path) -> Path:
-    """Into a directory that is made, two minutes; one that is there is given back as it is."""
+    """Build into `directory`, which takes two minutes; if it exists, return it unchanged."""
     if directory.exists():
         return directory
     new = directory.with_name(f"{directory.name}.new")

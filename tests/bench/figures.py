@@ -1,4 +1,4 @@
-"""Pure: what a figure is held to, and how many samples become one line of the table."""
+"""Aims of figures, and the reduction of samples to lines of the table. No I/O."""
 
 from __future__ import annotations
 
@@ -8,21 +8,24 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 Sample = Mapping[str, float]
-"""What one measurement of a row found: figures by name."""
+"""Figures of one measurement of a row, by name."""
 
 
 @dataclass(frozen=True)
 class Aim:
-    """A bound on our figure: absolute, or as a multiple of the rival's, or of another figure's."""
+    """A bound on our figure: absolute, or a multiple of the rival's figure or of another figure."""
 
     bound: float
     at_most: bool = False
     times: bool = False
     of: str = ""
-    """That other figure of the same row and broker."""
+    """Name of that other figure, of the same row and broker."""
 
     def met(self, ours: float, rival: float | None) -> bool | None:
-        """None where there is no rival's figure to hold it to; with `of`, that figure is it."""
+        """Return whether the aim is met; None if there is no rival's figure to compare with.
+
+        With `of`, `rival` is that other figure.
+        """
         if self.times and not rival:
             return None
         value = ours / rival if self.times and rival else ours
@@ -63,7 +66,7 @@ class Line(NamedTuple):
     compiled: float | None = None
     is_short_compiled: bool = False
     elder: float | None = None
-    """Of the second rival, where there are two."""
+    """Figure of the second rival, if there is one."""
 
     @property
     def ratio(self) -> float | None:
@@ -86,9 +89,9 @@ def lines(
     compiled: Sequence[Sample] = (),
     elder: Sequence[Sample] = (),
 ) -> list[Line]:
-    """One for each figure of the row, each the median over its rounds; rivals may lack some.
+    """Return one line for each figure of the row, each the median over its rounds.
 
-    Where there are two rivals, an aim that names them is met when it is met beside both.
+    Rivals may lack some figures. With two rivals, a relative aim is met if it is met against both.
     """
 
     def is_short(samples: Sequence[Sample], aim: Aim | None, *theirs: float | None) -> bool:
@@ -124,7 +127,7 @@ def median(samples: Sequence[Sample], figure: str) -> float:
 
 
 def shown(value: float | None) -> str:
-    """Three significant digits, never a power of ten: 2,521; 78.4; 0.38."""
+    """Format with three significant digits, without an exponent: 2,521; 78.4; 0.38."""
     if value is None:
         return ""
     if abs(value) >= 100:

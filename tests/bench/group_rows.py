@@ -1,7 +1,7 @@
 """Rows of groups, commits and transactions: the same client, librdkafka, at each broker.
 
-Each is measured at a broker of its own that is warm, with internal topics that exist, and groups
-that do not wait for more members (group.initial.rebalance.delay.ms=0).
+Each row is measured at its own warm broker, whose internal topics exist and whose groups do not
+wait for more members (group.initial.rebalance.delay.ms=0).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ JOINING = (1, 10, 50)
 GROUPS = 8
 PRODUCERS = 4
 RECORDS = 100
-"""Of a transaction, where they are read."""
+"""Records per transaction, for the rows that read them."""
 READ = 200_000
 
 MESSAGES_S, CPU_MESSAGE = "messages/s", "broker CPU us/message"
@@ -43,8 +43,10 @@ _names = (f"bench-{number}" for number in itertools.count())
 
 
 def driven(server: Server, mode: str, **arguments: object) -> Mapping[str, float]:
-    """What one run of the client found, of a group or transactional ids that are new, and `cpu_s`,
-    what the broker used meanwhile."""
+    """Run the client once with a new group or new transactional ids.
+
+    Returns its figures and `cpu_s`, the CPU time that the broker used during the run.
+    """
     before = server.cpu_s()
     words = [mode, server.address, json.dumps(arguments | {"group": next(_names)})]
     found: dict[str, float] = clients.python_module(server, "tests.bench.python.groups", words)

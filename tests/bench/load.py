@@ -1,4 +1,4 @@
-"""The load generator (load.c): compiled once a run, with the batches that it sends."""
+"""The load generator (load.c), compiled once per run, and the batches that it sends."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from tests.bench.shapes import MESSAGE_BYTES, SHAPES, Shape
 
 SOURCE = Path(__file__).with_name("load.c")
 RECORDS = {"1": 1, "50": 50, "16k": 78, "64k": 314, "1m": 4980}
-"""How many records of MESSAGE_BYTES the batch of each name holds."""
+"""Number of records of MESSAGE_BYTES in the batch of each name."""
 MAX_BYTES = 2 << 30
-"""Written in one measurement: less than what makes Linux hold writers back on 16 GB of memory."""
+"""Limit of one measurement: less than the amount from which Linux throttles writers on 16 GB of
+memory."""
 FILL_S = 60
 
 
 class Outcome(NamedTuple):
-    """Of one run of the generator: latencies in microseconds, broker's and generator's CPU time."""
+    """Result of one run of the generator: latencies in microseconds, and the broker's CPU time."""
 
     seconds: float
     requests: int
@@ -34,7 +35,7 @@ class Outcome(NamedTuple):
     p99_us: float
     broker_cpu_s: float
     plain_mb_s: float = 0.0
-    """What a plain write into the page cache gave right before."""
+    """Rate of a plain write into the page cache right before the run."""
 
     @property
     def megabytes_s(self) -> float:
@@ -86,7 +87,10 @@ class Load:
         touched: bool = False,
         acks: int = 1,
     ) -> Outcome:
-        """`touched`: into memory that was freed right before (machine.touch)."""
+        """Produce `batch` repeatedly.
+
+        With `touched`, the broker writes into memory that was freed right before (machine.touch).
+        """
         plain_mb_s = touch(self.directory, most_bytes) if touched else 0.0
         path = self.directory / batch
         words = [partitions, connections, in_flight, seconds, path, most_bytes, acks]
@@ -106,7 +110,8 @@ class Load:
         return self._run(server, "fetch", topic, partitions, connections, seconds, max_bytes)
 
     def fill(self, server: Server, topic: str, partitions: int, size: int, batch: str) -> None:
-        """The same batch until it is `size` bytes in all, spread evenly."""
+        """Produce the same batch until `size` bytes in total are spread evenly over the
+        partitions."""
         self.produce(
             server,
             topic,
@@ -131,7 +136,7 @@ class Load:
 
 
 def outcome(output: str, broker_cpu_s: float) -> Outcome:
-    """From the generator's line of JSON."""
+    """Parse the generator's line of JSON."""
     found = json.loads(output)
     return Outcome(
         found["seconds"],
@@ -144,14 +149,15 @@ def outcome(output: str, broker_cpu_s: float) -> Outcome:
 
 
 def batch(count: int) -> bytes:
-    """The same random values each time: nothing in them compresses."""
+    """Return a batch of `count` records with random values, the same each time; they do not
+    compress."""
     random = Random(1)
     now_ms = int(time.time() * 1000)
     return encode_batch([(now_ms, None, random.randbytes(MESSAGE_BYTES), ()) for _ in range(count)])
 
 
 def shaped_batch(shape: Shape) -> bytes:
-    """As many as a batch of 16 KB holds when they are plain."""
+    """Return a batch of shaped messages: as many as a batch of 16 KB holds without shape."""
     now_ms = int(time.time() * 1000)
     records = [
         (now_ms, message.key, message.value, message.headers)

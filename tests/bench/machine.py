@@ -1,4 +1,4 @@
-"""The machine that figures were taken on, and whether it had nothing else to do."""
+"""Describe the machine of a run, and detect other load on it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 BUSY = 0.05
-"""Share of all cores; above it the machine is not quiet."""
+"""Share of all cores; above it the machine is not idle."""
 BUSY_BETWEEN_ROWS = 0.2
-"""The same while two brokers run and tidy up."""
+"""The same while two brokers run and clean up."""
 STOLEN = 0.02
-"""Share of all cores that other virtual machines took; above it figures are too low."""
+"""Share of all cores taken by other virtual machines (steal); above it figures are too low."""
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -25,11 +25,11 @@ _PIECE = bytes(1 << 20)
 
 
 class BenchError(Exception):
-    """Why a row, or the whole run, cannot be measured."""
+    """Raised if a row, or the whole run, cannot be measured."""
 
 
 def describe() -> dict[str, str]:
-    """Names no host and no path."""
+    """Return a description without names of host or paths."""
     cpu = re.search(r"^model name\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text(), re.M)
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     found = {
@@ -48,7 +48,7 @@ def describe() -> dict[str, str]:
 
 
 def disturbances() -> list[str]:
-    """What else runs that would spoil a measurement; nothing when the machine is quiet."""
+    """Return warnings about other processes that would disturb a measurement."""
     busy = busy_share()
     found = [f"the cores were {busy:.0%} busy before the start"] if busy > BUSY else []
     brokers = len(list(_other_brokers()))
@@ -58,7 +58,7 @@ def disturbances() -> list[str]:
 
 
 def busy_share(interval_s: float = 1) -> float:
-    """Of all cores' time, over an interval in which this process sleeps."""
+    """Return the busy share of all cores over an interval in which this process sleeps."""
     before = cpu_times_now()
     time.sleep(interval_s)
     return cpu_times_now().since(before).busy_share
@@ -69,7 +69,7 @@ def cpu_times_now() -> CpuTimes:
 
 
 def stolen(shares: Mapping[str, float]) -> list[str]:
-    """The disturbance that other virtual machines were, from what they took during each row."""
+    """Return a warning about other virtual machines, from the share they took during each row."""
     found = {name: share for name, share in shares.items() if share > STOLEN}
     if not found:
         return []
@@ -79,11 +79,12 @@ def stolen(shares: Mapping[str, float]) -> list[str]:
 
 
 def touch(directory: Path, size: int) -> float:
-    """Have `size` bytes of memory in the machine that were freed just now; MB/s of a plain write.
+    """Make `size` bytes of recently freed memory available; return the MB/s of a plain write.
 
-    A hypervisor takes freed pages back after some seconds, and then gives each anew when it is
-    written: a plain write of 1.5 GB ran at 4.5 GB/s into pages that were freed just before, at 0.47
-    into pages never touched.  Without this a row that writes would measure that.
+    A hypervisor takes freed pages back after some seconds and provides each again when it is
+    written. A plain write of 1.5 GB ran at 4.5 GB/s into recently freed pages, and at 0.47 GB/s
+    into pages that were never touched. Without this, a row that writes would measure that
+    difference.
     """
     path = directory / "touched"
     try:
@@ -106,14 +107,14 @@ def _other_brokers() -> Iterator[int]:
     for entry in Path("/proc").iterdir():
         try:
             words = (entry / "cmdline").read_text().split("\0") if entry.name.isdigit() else []
-        except OSError:  # it ended, or is not ours to see
+        except OSError:  # it has ended, or belongs to another user
             continue
         if is_broker(words) and int(entry.name) != os.getpid():
             yield int(entry.name)
 
 
 def is_broker(words: list[str]) -> bool:
-    """Whether a command line is that of a JVM or of one of our brokers."""
+    """Return whether a command line is that of a JVM or of one of our brokers."""
     program = os.path.basename(words[0]) if words else ""
     return program == "java" or (
         program.startswith("python") and bool({"kserver", "server-start"} & set(words))
@@ -121,7 +122,8 @@ def is_broker(words: list[str]) -> bool:
 
 
 class CpuTimes(NamedTuple):
-    """Ticks of all cores; what the hypervisor gave to other machines (steal) is among `all`."""
+    """Ticks of all cores. `all` includes the time that the hypervisor gave to other machines
+    (steal)."""
 
     idle: int
     stolen: int
@@ -140,19 +142,20 @@ class CpuTimes(NamedTuple):
 
 
 def cpu_times(stat: str) -> CpuTimes:
-    """From the text of /proc/stat."""
+    """Parse the text of /proc/stat."""
     ticks = [int(word) for word in stat.split("\n", 1)[0].split()[1:9]]
     return CpuTimes(ticks[3] + ticks[4], ticks[7], sum(ticks))
 
 
 def process_cpu_s(stat: str) -> float:
-    """User and system time of a process and all its threads, from the text of /proc/PID/stat."""
-    fields = stat.rpartition(")")[2].split()  # a name may hold spaces and brackets
+    """Return user and system time of a process with its threads, from the text of
+    /proc/PID/stat."""
+    fields = stat.rpartition(")")[2].split()  # a process name may contain spaces and brackets
     return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
 
 
 def resident_mb(status: str) -> float:
-    """Resident memory in units of 10^6 bytes, from the text of /proc/PID/status."""
+    """Return resident memory in units of 10^6 bytes, from the text of /proc/PID/status."""
     found = re.search(r"^VmRSS:\s*(\d+) kB$", status, re.M)
     assert found, "a process without memory"
     return int(found[1]) * 1024 / 1e6

@@ -1,4 +1,4 @@
-"""Single calls of the broker's hot path, timed inside this process: no rival, no sockets."""
+"""Single calls of the broker's hot path, timed in this process, without rivals or sockets."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from tests.bench.load import RECORDS, batch
 from tests.support.logs import open_log
 
 AT_ONCE = 1000
-"""Calls between two looks at the clock, for calls of microseconds."""
+"""Calls between two readings of the clock, for calls that take microseconds."""
 
 
 def measure(directory: Path, seconds: float) -> dict[str, float]:
-    """Microseconds a call for one record of 200 bytes; millions of records a second for 1 MB."""
+    """Return microseconds per call for one record of 200 bytes, and millions of records per second
+    for 1 MB."""
     each_s = seconds / 5
     now_ms = int(time.time() * 1000)
     config = TopicConfig()
@@ -65,7 +66,7 @@ def measure(directory: Path, seconds: float) -> dict[str, float]:
 
 
 def call_s(function: Callable[[], object], seconds: float, at_once: int = AT_ONCE) -> float:
-    """Seconds a call, over about `seconds`."""
+    """Return seconds per call, measured over about `seconds`."""
     calls = 0
     began = now = time.perf_counter()
     while now < began + seconds:

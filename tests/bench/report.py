@@ -1,4 +1,4 @@
-"""Pure: results as a table, as JSON and between the markers of README.md."""
+"""Format results as a table, and as a section between the markers of README.md. No I/O."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ LONE, CLUSTERS = (
     f"<!-- results{whose}: written by `python -m tests.bench --write` -->"
     for whose in ("", " of clusters")
 )
-"""What the results of each kind of row begin with in README.md."""
+"""Markers in README.md that begin the results of each kind of rows."""
 END = "<!-- end of results -->"
 
 
 def table(lines: Sequence[Line], ours: str, compiled: str, rival: str) -> str:
-    """Markdown, aligned so that it reads well as plain text too."""
+    """Return a Markdown table, aligned so that it is also readable as plain text."""
     head = ("row", "figure", ours, compiled, rival, "ratio", "compiled", "aim", "")
     body = [
         (
@@ -34,7 +34,7 @@ def table(lines: Sequence[Line], ours: str, compiled: str, rival: str) -> str:
 
 
 def cluster_table(lines: Sequence[Line], ours: str, rival: str, elder: str) -> str:
-    """The same with two rivals."""
+    """Return the same table with two rivals."""
     head = ("row", "figure", ours, rival, elder, "ratio", "ratio", "aim", "")
     body = [
         (
@@ -55,7 +55,8 @@ def cluster_table(lines: Sequence[Line], ours: str, rival: str, elder: str) -> s
 def _aligned(
     head: Sequence[str], sides: str, lines: Sequence[Line], cells: Sequence[Sequence[str]]
 ) -> str:
-    """`sides` has a letter a column: l or r.  A row's name stands at its first figure."""
+    """Align the cells; `sides` has l or r for each column. Only a row's first line shows its
+    name."""
     body = []
     previous = ""
     for line, rest in zip(lines, cells, strict=True):
@@ -95,7 +96,7 @@ def section(
     table: str,
     about: Mapping[str, str],
 ) -> str:
-    """What stands between the markers; `runs` are their commands and dates."""
+    """Return the text between the markers; `runs` are the runs' commands and dates."""
     parts = [
         "; ".join(f"`{command}`, {date}" for command, date in runs) + ".",
         "; ".join(f"{name}: {value}" for name, value in machine.items()) + ".",

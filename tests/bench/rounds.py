@@ -1,4 +1,4 @@
-"""Rounds: each row is measured at one broker and at once at the next, again and again."""
+"""Measure each row in rounds: at one broker, then immediately at the next, several times."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.bench.row import Row, Work
 from tests.bench.servers import APACHE, COMPILED, ELDER, OURS, Kind, Server, running
 
 Samples = dict[str, list[Sample]]
-"""By the broker's name, one a round."""
+"""Samples by the broker's name, one per round."""
 
 
 def kinds(row: Row) -> list[Kind]:
-    """The brokers that a row is measured at, ours first."""
+    """Return the kinds of brokers that a row is measured at, ours first."""
     if not row.has_rival:
         return [OURS]
     if row.of_cluster:
@@ -28,7 +28,7 @@ def kinds(row: Row) -> list[Kind]:
 
 @contextmanager
 def brokers(work: Work, rows: Sequence[Row]) -> Iterator[list[Server]]:
-    """One of each kind that the rows need, started and warm where any needs them to run."""
+    """Yield one server of each kind that the rows need, started and warm if any row needs it."""
     needed = dict.fromkeys(kind for row in rows for kind in kinds(row))
     with ExitStack() as stack:
         if not any(row.partitions for row in rows):
@@ -49,7 +49,7 @@ def brokers(work: Work, rows: Sequence[Row]) -> Iterator[list[Server]]:
 
 
 def warm_up(load: Load, server: Server) -> None:
-    """Each path that rows take, in turn."""
+    """Run each kind of load that rows use, in turn."""
     step_s = server.kind.warm_up_s / 10
     ends = time.monotonic() + server.kind.warm_up_s
     while time.monotonic() < ends:
@@ -76,7 +76,7 @@ def warm_up(load: Load, server: Server) -> None:
 
 
 def measure(row: Row, work: Work, servers: Sequence[Server], rounds: int) -> Samples:
-    """Raises BenchError."""
+    """Measure a row for a number of rounds. Raises BenchError if it cannot be measured."""
     compared = [server for server in servers if server.kind in kinds(row)]
     found: Samples = {server.kind.name: [] for server in compared}
     with ExitStack() as stack:
@@ -87,7 +87,7 @@ def measure(row: Row, work: Work, servers: Sequence[Server], rounds: int) -> Sam
                 work.load.fill(
                     server, filled[server], row.partitions, row.fill_bytes, row.fill_with
                 )
-            os.sync()  # nothing is left to write while it is read
+            os.sync()  # no dirty pages are left to be written during fetches
         for number in range(1, rounds + 1):
             for server in compared:
                 sample = measure_once(row, work, server, filled.get(server))
@@ -107,7 +107,7 @@ def measure_once(row: Row, work: Work, server: Server, topic: str | None) -> Sam
 
 
 def say(text: str) -> None:
-    """Progress, apart from the results."""
+    """Print progress to standard error, separate from the results."""
     print(text, file=sys.stderr, flush=True)
 
 

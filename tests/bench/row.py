@@ -1,4 +1,4 @@
-"""What one line of the comparison is: how it is measured, and what it is held to."""
+"""Definition of one row of the comparison: how it is measured, and its aims."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ FILL_BYTES = 1 << 29
 
 @dataclass(frozen=True)
 class Work:
-    """What measurements are made with."""
+    """The tools of a measurement: load generator, directory, and duration."""
 
     load: Load
     directory: Path
     seconds: float
     until_the_end: ExitStack = field(default_factory=ExitStack)
-    """For what rows share: it is closed when all are measured, before the brokers go."""
+    """Resources shared by rows; closed when all rows are measured, before the brokers stop."""
 
 
 @dataclass(frozen=True)
@@ -31,16 +31,20 @@ class Row:
     about: str
     measure: Callable[[Work, Server, str], Mapping[str, float]]
     aims: Mapping[str, Aim | None]
-    """Each figure that `measure` finds, in the table's order."""
+    """Aim of each figure that `measure` returns, in the table's order."""
     partitions: int = 0
-    """Of the topic that it is given; 0 when it needs none, nor a running broker."""
+    """Partitions of the topic passed to `measure`; 0 if it needs neither a topic nor a running
+    broker."""
     fill_bytes: int = 0
-    """What is in that topic; it is made once for all rounds, else anew for each measurement."""
+    """Bytes in that topic, which is then filled once for all rounds; 0 for a new empty topic per
+    measurement."""
     fill_with: str = "16k"
-    """The batch that is repeated in it."""
+    """Name of the batch that the topic is filled with."""
     has_rival: bool = True
     of_broker: bool = False
-    """Measured at our compiled broker too: it is the broker's speed that counts."""
+    """Also measured at our compiled broker, because the broker's speed matters."""
     of_cluster: bool = False
-    """Measured at clusters that it starts itself, those of Apache's last release with ZooKeeper
-    among them; the server that it is given does not run, and tells the kind."""
+    """Measured at clusters that `measure` starts itself, also with Apache's last ZooKeeper release.
+
+    The server passed to it does not run and only gives the kind.
+    """

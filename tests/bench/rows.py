@@ -1,4 +1,4 @@
-"""What is measured: each row, the figures it gives, and what each is held to."""
+"""All rows, with their figures and aims."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.bench.servers import OURS, Server, running
 
 MB_S, CPU_GB = "MB/s", "broker CPU s/GB"
 PLAIN = "MB/s, plain write"
-"""Into the page cache, right before: what the machine gives at that moment."""
+"""Rate of a write into the page cache right before the run: the machine's speed at that moment."""
 REQUESTS_S, P50, P99 = "requests/s", "p50 us", "p99 us"
 CPU_REQUEST = "broker CPU us/request"
 MESSAGES_S = "messages/s"
@@ -43,7 +43,10 @@ def produce(
     unwalked: bool = False,
     **shape: int,
 ) -> Row:
-    """`unwalked`: ours looks at headers alone; Apache's always walks the records."""
+    """Return a row that produces `batch`.
+
+    With `unwalked`, our broker validates headers only; Apache's always iterates over the records.
+    """
 
     def measure(work: Work, server: Server, topic: str) -> Mapping[str, float]:
         with server.on_cores(cores), ExitStack() as stack:
@@ -79,7 +82,7 @@ def fetch(
 
 
 def every_figure(found: Outcome, batch: str) -> Mapping[str, float]:
-    """A shaped batch holds as many records as one of 16 KB."""
+    """Return all figures of an outcome. A shaped batch holds as many records as one of 16 KB."""
     return {
         MB_S: found.megabytes_s,
         CPU_GB: found.cpu_s_per_gb,
@@ -93,7 +96,7 @@ def every_figure(found: Outcome, batch: str) -> Mapping[str, float]:
 
 
 def start(work: Work, server: Server, _: str) -> Mapping[str, float]:
-    """In a new directory each time; Apache's broker finds its storage formatted."""
+    """Start a broker in a new directory each time; Apache's storage is formatted before."""
     fresh = Server(server.kind, work.directory / f"start-{time.monotonic_ns()}")
     try:
         return {START: fresh.start()}
@@ -102,7 +105,8 @@ def start(work: Work, server: Server, _: str) -> Mapping[str, float]:
 
 
 def memory(work: Work, server: Server, _: str) -> Mapping[str, float]:
-    """Of a new broker: a second after its start, and after it was written to as the rows do."""
+    """Measure a new broker's memory: a second after its start, and after produce load of all
+    sizes."""
     with running(server.kind, work.directory / f"memory-{time.monotonic_ns()}") as fresh:
         time.sleep(IDLE_AFTER_S)
         idle = fresh.resident_mb()
@@ -134,7 +138,7 @@ def in_process(work: Work, server: Server, _: str) -> Mapping[str, float]:
 
 
 FILLED_MESSAGES = FILL_BYTES // len(batch(RECORDS["16k"])) * RECORDS["16k"]
-"""At least so many are in a topic of one partition that was filled."""
+"""Minimum number of messages in a filled topic of one partition."""
 
 ROWS = (
     produce(

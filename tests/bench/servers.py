@@ -1,7 +1,7 @@
-"""The two brokers that are compared, as users start them: one process, defaults.
+"""The brokers that are compared, as users start them: one process, default configs.
 
-What differs from the defaults: where they listen and keep their data, and that deleted files go
-after a second, so that one row's data does not crowd the next one's page cache.
+The only differences from the defaults: the address, the data directory, and a delay of one second
+before deleted files are removed, so that one row's data does not occupy the next row's page cache.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from tests.support.wire_client import WireClient, milliseconds
 
 APACHE_VERSION = "4.3.1"
 ELDER_VERSION = "3.9.2"
-"""The last release that knows ZooKeeper."""
+"""The last release that supports ZooKeeper."""
 DELETE_DELAY = "log.segment.delete.delay.ms=1000"
 K = "import sys; from kcli.main import main; sys.exit(main())"
-"""The console script `k`."""
+"""Code of the console script `k`."""
 
 POLL_S = 0.001
 START_TIMEOUT_S = 120
@@ -49,13 +49,14 @@ API_VERSIONS_V0 = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 class Kind:
     name: str
     command: Callable[[Path, int, Sequence[str]], list[str]]
-    """Prepares a directory, and tells how to start a broker there on a port with KEY=VALUE."""
+    """Prepares a directory, and returns the command that starts a broker there on a port, with
+    KEY=VALUE settings."""
     warm_up_s: float
-    """How long load has to run before its speed is steady."""
+    """Seconds of load until the broker's speed is steady."""
 
 
 def compile_packages() -> None:
-    """An installed package has its bytecode; a source tree may not."""
+    """Compile the bytecode, which an installed package has and a source tree may lack."""
     for package in (kserver, kcli):
         compileall.compile_dir(package.__path__[0], quiet=1)
 
@@ -68,7 +69,8 @@ def _our_command(directory: Path, port: int, settings: Sequence[str]) -> list[st
 
 
 def _compiled_command(directory: Path, port: int, settings: Sequence[str]) -> list[str]:
-    """The build lies beside the brokers' directories, and is made once."""
+    """Return the command of our broker from the compiled build, which is made once next to the
+    brokers' directories."""
     tree = compiled.build(directory.parent / compiled.DIRECTORY)
     python, c, code, *words = _our_command(directory, port, settings)
     return [python, c, f"import sys; sys.path.insert(0, {str(tree)!r}); {code}", *words]
@@ -77,7 +79,10 @@ def _compiled_command(directory: Path, port: int, settings: Sequence[str]) -> li
 def apache_command(
     version: str, directory: Path, port: int, settings: Sequence[str], *options: str
 ) -> list[str]:
-    """`options` are those of `apache_kafka.py server` that say which cluster it belongs to."""
+    """Prepare the directory if necessary; return the command of Apache's broker.
+
+    `options` are those of `apache_kafka.py server` that select the cluster.
+    """
     if not (directory / "server.properties").exists():
         prepare = [sys.executable, apache_kafka.__file__, "server", version, "--prepare"]
         where = ["--data", str(directory), "--port", str(port)]
@@ -104,17 +109,17 @@ def _lone(version: str) -> Callable[[Path, int, Sequence[str]], list[str]]:
 
 OURS = Kind("k", _our_command, warm_up_s=2)
 COMPILED = Kind("k compiled", _compiled_command, warm_up_s=2)
-"""From the same source, as `K_COMPILE=1` installs it."""
+"""Built from the same source, as `K_COMPILE=1` installs it."""
 APACHE = Kind(f"Apache Kafka {APACHE_VERSION}", _lone(APACHE_VERSION), warm_up_s=20)
 ELDER = Kind(f"Apache Kafka {ELDER_VERSION}", _lone(ELDER_VERSION), warm_up_s=20)
-"""Measured as a cluster alone."""
+"""Only measured as a cluster."""
 
 
 class Server:
-    """A broker of one kind in a directory of its own."""
+    """A broker of one kind with its own directory."""
 
     def __init__(self, kind: Kind, directory: Path, *settings: str) -> None:
-        """Each of `settings` is KEY=VALUE."""
+        """Initialize with settings in the form KEY=VALUE."""
         self.kind = kind
         self.directory = directory
         self.settings = settings
@@ -136,7 +141,7 @@ class Server:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> float:
-        """Seconds from the start of the process to its first answer, to ApiVersions."""
+        """Start the process; return the seconds until its first response, to ApiVersions."""
         self.directory.mkdir(parents=True, exist_ok=True)
         try:
             command = self.kind.command(self.directory, self.port, self.settings)
@@ -164,7 +169,7 @@ class Server:
             return False
 
     def wait_until_it_serves(self) -> None:
-        """Apache's broker answers before it is a member of its cluster."""
+        """Wait until the broker serves: Apache's responds before it is a member of its cluster."""
         deadline = time.monotonic() + START_TIMEOUT_S
         while not serves(self.address):
             if time.monotonic() > deadline:
@@ -183,7 +188,7 @@ class Server:
         self._process = None
 
     def kill(self) -> None:
-        """As a crash of the process."""
+        """Kill the process, as in a crash."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()
@@ -191,7 +196,8 @@ class Server:
 
     @contextmanager
     def on_cores(self, count: int) -> Iterator[None]:
-        """Its threads run on the first so many cores meanwhile; 0 for all."""
+        """Restrict the broker's threads to the first `count` cores in the block; 0 for all
+        cores."""
         all_cores = os.sched_getaffinity(0)
         self._hold(set(sorted(all_cores)[:count]) or all_cores)
         yield
@@ -199,11 +205,11 @@ class Server:
 
     def _hold(self, cores: set[int]) -> None:
         for thread in Path(f"/proc/{self.pid}/task").iterdir():
-            with suppress(ProcessLookupError):  # it has ended
+            with suppress(ProcessLookupError):  # the thread has ended
                 os.sched_setaffinity(int(thread.name), cores)
 
     def cpu_s(self) -> float:
-        """What all its threads used up to now."""
+        """Return the CPU time that all threads have used."""
         return process_cpu_s(Path(f"/proc/{self.pid}/stat").read_text())
 
     def resident_mb(self) -> float:
@@ -211,7 +217,8 @@ class Server:
 
     @contextmanager
     def topic(self, partitions: int, **config: object) -> Iterator[str]:
-        """A new topic, gone from the disk at the end; keys of `config` have _ for dots."""
+        """Create a topic, and delete it with its files at the end; keys of `config` have _ for
+        dots."""
         self._topics += 1
         name = f"bench-{self._topics}"
         try:
@@ -242,7 +249,8 @@ class Server:
 
 
 def end_offset(address: str, topic: str) -> int:
-    """Of partition 0: how many messages a topic of one partition holds."""
+    """Return the end offset of partition 0: the number of messages in a topic with one
+    partition."""
     asked = {"name": topic, "partitions": [{"partition_index": 0, "timestamp": LATEST}]}
     with WireClient(address) as client:
         (found,) = client.call(ApiKey.LIST_OFFSETS, 2, replica_id=-1, topics=[asked]).topics

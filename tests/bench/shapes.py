@@ -1,4 +1,4 @@
-"""What the messages of a row look like: values of 200 bytes, and what comes with them."""
+"""Shapes of the messages of a row: values of 200 bytes, with or without keys and headers."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 MESSAGE_BYTES = 200
 COUNT = 1000
-"""Different messages of a shape, sent round and round."""
+"""Distinct messages of a shape, sent in a cycle."""
 BATCH_BYTES = 1_000_000
 LINGER_MS = 5
-"""librdkafka's defaults, given to every client: Java's batches of 16 KB are not for Python."""
+"""librdkafka's defaults, used for every client; Java's batches of 16 KB do not suit Python
+clients."""
 
 
 class Message(NamedTuple):
@@ -25,16 +26,18 @@ class Shape(NamedTuple):
     headers: int = 0
     compression: str = "none"
     at_once: int = 0
-    """Records in a batch and so in a request; 0: as many as come together."""
+    """Records per batch, and so per request; 0 for as many as accumulate."""
     acks: str = "all"
 
     @property
     def batch_bytes(self) -> int:
-        """`at_once` records and no more, as this project's client counts them."""
+        """Size limit that holds exactly `at_once` records, as this project's client counts
+        bytes."""
         return 61 + self.at_once * (12 + MESSAGE_BYTES) if self.at_once else BATCH_BYTES
 
     def messages(self) -> list[Message]:
-        """The same each time.  Values are of 500 words: lz4 halves them."""
+        """Return the messages, the same each time. Values consist of 500 words, so lz4 halves
+        them."""
         random = Random(1)
         words = [random.randbytes(random.randint(1, 5)).hex() for _ in range(500)]
         return [

@@ -1,8 +1,7 @@
-"""Rows at size: many partitions, connections, records and segments, and work beside work.
+"""Rows at size: many partitions, connections, records and segments, and concurrent work.
 
-Each is measured at a broker of its own, in a directory of its own, so that what one row leaves
-behind is not what the next one finds.  "Back" means that every partition has a leader again and
-tells its end.
+Each row is measured at its own broker in its own directory, so that rows do not affect each other.
+"Back" means that every partition has a leader again and returns its end offset.
 """
 
 from __future__ import annotations
@@ -39,15 +38,15 @@ AT_ONCE = 200
 """Partitions in one request."""
 IDLE_S = 5
 SETTLE_S = 60
-"""At most: what was recovered is still flushed, a while after the start."""
+"""Maximum: recovered data is still flushed for a while after the start."""
 QUIET = 0.02
-"""Of a core, for a second."""
+"""Share of a core, over a second, below which a broker counts as idle."""
 
 CONNECTIONS = 1000
 LARGE_BYTES = 50 << 20
 LARGE_FILL_BYTES = 1 << 28
 RECORD_BYTES = 209
-"""Of a record of 200 bytes in its batch."""
+"""Size in a batch of a record with a value of 200 bytes."""
 MILLION = 1_000_000
 MILLIONS = 10
 SEGMENTS = 100
@@ -66,9 +65,9 @@ ALONE_MB_S, BESIDE_MB_S = "MB/s alone", "MB/s during"
 
 @contextmanager
 def alone(work: Work, server: Server, *settings: str, warm: bool = False) -> Iterator[Server]:
-    """A new broker of the same kind; what it kept is gone at the end.
+    """Start a new broker of the same kind; remove its data at the end.
 
-    `warm`: after the load that brings it to its full speed.
+    With `warm`, run load first until it has its full speed.
     """
     directory = new_directory(work)
     try:
@@ -85,10 +84,11 @@ def new_directory(work: Work) -> Path:
 
 
 def partitions(work: Work, server: Server, _: str) -> Mapping[str, float]:
-    """2,000 of them, each with one record: made, found again, and left alone.
+    """Measure 2,000 partitions with one record each: creation, restart, and idle use.
 
-    They are deleted with all of the run's data: ext4 is slow to make files after many were deleted
-    (an inode is passed over for five seconds), and the next broker would pay for it.
+    They are deleted with all of the run's data at the end: ext4 creates files slowly after many
+    were deleted (it does not reuse an inode for five seconds), which would slow down the next
+    broker.
     """
     with running(server.kind, new_directory(work)) as broker:
         began = time.perf_counter()
@@ -125,7 +125,7 @@ def shares(partitions: int) -> Iterator[Sequence[int]]:
 
 
 def write_one_to_each(wire: WireClient, partitions: Sequence[int]) -> None:
-    """Again to those whose leader is not ready yet."""
+    """Produce one record to each partition; try again where the leader is not ready yet."""
     ends = time.monotonic() + PATIENCE_S
     left = list(partitions)
     while left:
@@ -142,7 +142,7 @@ def write_one_to_each(wire: WireClient, partitions: Sequence[int]) -> None:
 
 
 def await_leaders(wire: WireClient, topic: str, partitions: Sequence[int]) -> None:
-    """Until each tells where it ends, and that something is in it."""
+    """Wait until each partition returns an end offset above 0."""
     ends = time.monotonic() + PATIENCE_S
     left = list(partitions)
     while left:
@@ -162,7 +162,8 @@ def pause(left: Sequence[int], ends: float, what: str) -> None:
 
 
 def back_after(broker: Server, end: Callable[[], None], topic: str, partitions: int) -> float:
-    """Seconds from the start of the process until every partition is back."""
+    """End and restart the broker; return the seconds from its start until every partition is
+    back."""
     end()
     began = time.perf_counter()
     broker.start()
@@ -173,7 +174,7 @@ def back_after(broker: Server, end: Callable[[], None], topic: str, partitions: 
 
 
 def idle_core(broker: Server) -> float:
-    """Once nothing is left to be done."""
+    """Return the CPU use, in percent of a core, once the broker has settled."""
     ends = time.monotonic() + SETTLE_S
     while core(broker, 1) > QUIET and time.monotonic() < ends:
         pass
@@ -181,15 +182,15 @@ def idle_core(broker: Server) -> float:
 
 
 def core(broker: Server, seconds: float) -> float:
-    """The share of a core that it uses meanwhile."""
+    """Return the share of a core used over the next `seconds`."""
     before = broker.cpu_s()
     time.sleep(seconds)
     return (broker.cpu_s() - before) / seconds
 
 
 def connections(work: Work, server: Server, _: str) -> Mapping[str, float]:
-    """Memory that the broker has more of, after each has asked for ApiVersions, and while each
-    writes one record after the other."""
+    """Measure the memory per connection: idle after an ApiVersions request, and producing one
+    record after the other."""
     with alone(work, server) as broker, broker.topic(4) as topic, ExitStack() as stack:
         produce_small(work, broker, topic, work.seconds)
         before = broker.resident_mb()
@@ -211,7 +212,7 @@ def connections(work: Work, server: Server, _: str) -> Mapping[str, float]:
 def produce_small(
     work: Work, broker: Server, topic: str, seconds: float, connections: int = 1
 ) -> Outcome:
-    """One record a request, each connection waits for its answer."""
+    """Produce one record per request; each connection waits for its response."""
     return work.load.produce(
         broker, topic, "1", seconds=seconds, connections=connections, partitions=4, in_flight=1
     )
@@ -219,7 +220,7 @@ def produce_small(
 
 @contextmanager
 def during(run: Callable[[], object]) -> Iterator[None]:
-    """Meanwhile; its end is waited for, and an error of it raised."""
+    """Run `run` in a thread during the block; wait for its end and raise its BenchError."""
     failed: list[BenchError] = []
 
     def attempt() -> None:
@@ -239,7 +240,8 @@ def during(run: Callable[[], object]) -> Iterator[None]:
 
 
 def small_beside_large(work: Work, server: Server, _: str) -> Mapping[str, float]:
-    """A record a request on one connection, alone and while another fetches 50 MB at a time."""
+    """Produce one record per request on one connection, alone and while another fetches 50 MB at a
+    time."""
     with (
         alone(work, server, warm=True) as broker,
         broker.topic(4) as small,
@@ -268,7 +270,7 @@ def records(work: Work, server: Server, _: str) -> Mapping[str, float]:
 
 
 def segments(work: Work, server: Server, _: str) -> Mapping[str, float]:
-    """A log of 100 segments that no memory holds any more."""
+    """Measure the start with a log of 100 segments that are not in the page cache."""
     with alone(work, server) as broker, broker.topic(1, segment_bytes=SEGMENT_BYTES) as topic:
         work.load.fill(broker, topic, 1, SEGMENTS * SEGMENT_BYTES, "64k")
 
@@ -292,8 +294,8 @@ def forget(broker: Server) -> None:
 
 
 def beside_retention(work: Work, server: Server, _: str) -> Mapping[str, float]:
-    """Batches of 64 KB, to a log that is kept whole, and to one whose old segments go all the time
-    and that a slow consumer reads."""
+    """Produce batches of 64 KB to a log without retention, then to one whose old segments are
+    deleted continuously while a slow consumer reads it."""
     with alone(work, server, "log.retention.check.interval.ms=500", warm=True) as broker:
         with broker.topic(1) as topic:
             kept = work.load.produce(broker, topic, "64k", seconds=work.seconds)
@@ -309,7 +311,7 @@ def beside_retention(work: Work, server: Server, _: str) -> Mapping[str, float]:
 
 
 def read_slowly(broker: Server, topic: str, ends: float) -> None:
-    """64 KB at a time, 20 times a second, and from the log's start again when it is overtaken."""
+    """Fetch 64 KB, 20 times a second; restart at the log's start when its offset was deleted."""
     offset = 0
     with client(broker) as wire:
         while time.monotonic() < ends:
@@ -340,7 +342,8 @@ def read_slowly(broker: Server, topic: str, ends: float) -> None:
 
 
 def beside_compaction(work: Work, server: Server, _: str) -> Mapping[str, float]:
-    """Batches of 64 KB, before and while another log loses nine of its records in ten."""
+    """Produce batches of 64 KB, before and while compaction removes 9 of 10 records of another
+    log."""
     config = {"segment_bytes": 1 << 24, "cleanup_policy": "delete"}
     with (
         alone(work, server, "log.cleaner.backoff.ms=100", warm=True) as broker,
@@ -363,7 +366,7 @@ def beside_compaction(work: Work, server: Server, _: str) -> Mapping[str, float]
 
 def fill_keyed(broker: Server, topic: str) -> None:
     value = b"v" * KEYED_VALUE_BYTES
-    now_ms = int(time.time() * 1000)  # none is old enough to be deleted
+    now_ms = int(time.time() * 1000)  # recent, so that retention does not delete the records
     rows = [(now_ms, b"%09d" % key, value, ()) for key in range(KEYED_KEYS)]
     at_once = (1 << 20) // (KEYED_VALUE_BYTES + 30)
     parts = [encode_batch(rows[n : n + at_once]) for n in range(0, KEYED_KEYS, at_once)]

@@ -1,7 +1,7 @@
-"""Rows of Spark: the source and sink `k` beside Spark's own connector, on this broker.
+"""Rows of Spark: the source and sink `k` next to Spark's own connector, on this broker.
 
-All run in sessions of their own, alike but for the format, and run each job once before it is
-measured.  --seconds says how many records there are: 3 for five million.
+Each variant has its own session; they differ only in the format, and run each job once before it is
+measured. --seconds determines the number of records: five million for 3.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ K, COMPILED, CONNECTOR = "k", "k compiled", "connector"
 VARIANTS = (K, COMPILED, CONNECTOR)
 EXACTLY_ONCE = "k exactly once"
 READ_A_S = 5_000_000 / 3
-"""Records that are read, for each of --seconds."""
+"""Records to read for each second of --seconds."""
 WRITTEN_A_S = 1_000_000 / 3
 TRIGGERS = 5
 PARTITIONS, MANY = 4, 500
@@ -45,7 +45,7 @@ def rows_cpu(variant: str) -> str:
 
 
 class Sparks:
-    """The sessions and topics that rows share, of one broker."""
+    """The sessions and topics of one broker, shared by the rows."""
 
     def __init__(self, work: Work, server: Server) -> None:
         self.work = work
@@ -56,7 +56,7 @@ class Sparks:
         self._warm: set[tuple[str, str]] = set()
 
     def application(self, variant: str) -> Application:
-        """A new one, closed at the end of the run if not before."""
+        """Return a new application, which is closed at the end of the run at the latest."""
         jars = spark_connector.jars() if variant == CONNECTOR else ()
         if variant == CONNECTOR and not jars:
             raise BenchError("Spark's own connector is fetched by Maven (apt-get install maven)")
@@ -88,7 +88,7 @@ class Sparks:
 
     @functools.cached_property
     def orders(self) -> str:
-        """JSON of some 200 bytes."""
+        """Topic of JSON values of some 200 bytes."""
         records = orders(RECORDS["64k"])
         (self.work.load.directory / "orders").write_bytes(encode_batch(records))
         return self._filled("orders", len(records))
@@ -103,7 +103,7 @@ class Sparks:
         return topic
 
     def took(self, variant: str, job: str, **arguments: object) -> Took:
-        """Of a session that has run the same before."""
+        """Return the result of a job in a session that has run the same job before."""
         application = self.applications[variant.removesuffix(" exactly once")]
         for _ in range(2 if (variant, job) not in self._warm else 1):
             found = application.run(job, address=self.server.address, **arguments)
@@ -150,7 +150,7 @@ def row(
     variants: tuple[str, ...] = VARIANTS,
     rows_of: Callable[[Sparks], int] = lambda shared: shared.records,
 ) -> Row:
-    """`job` runs at each of the variants."""
+    """Return a row that runs `job` with each of the variants."""
 
     def measure(work: Work, server: Server, _: str) -> Mapping[str, float]:
         shared = sparks(work, server)
@@ -158,7 +158,7 @@ def row(
         return figures({variant: job(shared, variant) for variant in variants}, rows)
 
     every = dict.fromkeys(figure(variant) for figure in (rows_s, rows_cpu) for variant in variants)
-    # A broker that runs is asked for by partitions: the topic itself is not used.
+    # `partitions` is set only to get a running broker; the topic is not used.
     return Row(name, about, measure, every | dict(aims), partitions=1, has_rival=False)
 
 
@@ -187,7 +187,7 @@ def windows(shared: Sparks, variant: str) -> Took:
 
 
 def first(work: Work, server: Server, _: str) -> Mapping[str, float]:
-    """From the start of the process, with the JVM's and the session's."""
+    """Measure from the start of the process, including the start of the JVM and the session."""
     shared = sparks(work, server)
     topic = shared.topic
     found: dict[str, float] = {}
@@ -204,7 +204,7 @@ def first(work: Work, server: Server, _: str) -> Mapping[str, float]:
 
 
 def times(bound: float, *variants: str, wall: float = 0) -> dict[str, Aim]:
-    """Of the connector's figure."""
+    """Return aims relative to the connector's figure."""
     found = {rows_cpu(v): at_least_times_of(rows_cpu(CONNECTOR), bound) for v in variants}
     if wall:
         found |= {rows_s(v): at_least_times_of(rows_s(CONNECTOR), wall) for v in variants}

@@ -1,6 +1,7 @@
-"""Spark applications that measure: each a process with a session of its own that is told jobs.
+"""Spark applications that measure: each is a process with its own session that runs jobs on
+request.
 
-They live until the run ends, so that a row finds its JVM warm.
+They run until the end of the run, so that each row finds a warm JVM.
 """
 
 from __future__ import annotations
@@ -29,12 +30,13 @@ END_TIMEOUT_S = 60
 class Took(NamedTuple):
     seconds: float
     cpu_s: float
-    """Of this application's Python, JVM and workers."""
+    """CPU seconds of this application's Python, JVM and workers."""
     found: object = None
 
 
 class Application:
-    """Of one format, its packages from `paths` before the tree's own."""
+    """An application for one format; `paths` come before the source tree on the module search
+    path."""
 
     def __init__(
         self, directory: Path, form: str, jars: Sequence[str] = (), paths: Sequence[Path] = ()

@@ -1,4 +1,4 @@
-"""The CPU time of a process and all that it started."""
+"""CPU time of a process and of all processes that it started."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.bench.machine import TICKS_PER_S
 
 
 def tree_cpu_s(root: int) -> float:
-    """User and system time up to now, with that of children that have ended and were waited for."""
+    """Return user and system time, including that of ended children that were waited for."""
     children: dict[int, list[int]] = defaultdict(list)
     ticks: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
@@ -17,7 +17,7 @@ def tree_cpu_s(root: int) -> float:
             continue
         try:
             fields = (entry / "stat").read_text().rpartition(")")[2].split()
-        except OSError:  # it ended
+        except OSError:  # it has ended
             continue
         children[int(fields[1])].append(int(entry.name))
         ticks[int(entry.name)] = sum(map(int, fields[11:15]))

@@ -3,9 +3,9 @@
     python -m tests.bench.python CLIENT produce ADDRESS TOPIC SHAPE SECONDS
     python -m tests.bench.python CLIENT consume ADDRESS TOPIC SHAPE MESSAGES
 
-Producing ends with the last acknowledgement, or when the broker has all where it is not asked for
-any, and has no callbacks.  Consuming reads every field of every message, and is timed from the
-first to the last, so that finding the broker is left out.  Prints one line of JSON: messages,
+Producing ends with the last acknowledgement, or with acks=0 when the broker has all messages; no
+callbacks are set. Consuming reads every field of every message, and is timed from the first message
+to the last, which excludes the connection to the broker. Prints one line of JSON: messages,
 seconds, and the CPU seconds of the whole process.
 """
 
@@ -34,7 +34,7 @@ def main(client: str, mode: str, address: str, topic: str, shape: str, amount: s
 
 
 def arrival_s(address: str, topic: str, messages: int) -> float:
-    """How long it takes until the broker has them all."""
+    """Return the seconds until the broker has all messages."""
     began = time.perf_counter()
     while end_offset(address, topic) < messages:
         if time.perf_counter() - began > ARRIVED_S:

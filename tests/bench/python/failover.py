@@ -1,10 +1,10 @@
-"""A producer of this project's client that sends a record every few milliseconds and tells of each
-that is acknowledged by all in sync.
+"""A producer of this project's client that sends a record every few milliseconds and prints each
+acknowledgement.
 
     python -m tests.bench.python.failover ADDRESSES TOPIC
 
-A line a record, when it was sent and when that was known to be acknowledged: seconds of the
-machine's monotonic clock.  It is told to try again soon, which its defaults are not.
+Prints for each record when it was sent and when its acknowledgement (acks=all) arrived, in seconds
+of the machine's monotonic clock. Its retry intervals are shorter than the defaults.
 """
 
 from __future__ import annotations

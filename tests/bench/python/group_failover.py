@@ -1,12 +1,12 @@
-"""A group of librdkafka's consumers over a producer that goes on, in one process.
+"""A group of librdkafka consumers and a steady producer, in one process.
 
     python -m tests.bench.python.group_failover ADDRESSES TOPIC GROUP MEMBERS
 
-Each member commits what it has read, and waits for it.  A line is printed whenever all of them are
-further: when the newest record was sent that each has read and committed, and the time now, both in
-seconds of the machine's monotonic clock.
+Each member commits the offsets of the records it has read, and waits for the commit. Whenever all
+members have advanced, prints the send time of the newest record that every member has reached and
+committed, and the current time, both in seconds of the machine's monotonic clock.
 
-When standard input ends, the producer stops and the members read the rest.  The last line is JSON:
+When standard input ends, the producer stops and the members read the rest. The last line is JSON:
 the number of acknowledged records (`written`), of those that no member read (`skipped`), and of
 records that were read again (`doubled`).
 """
@@ -22,7 +22,7 @@ from collections import Counter
 from confluent_kafka import Consumer, KafkaException, Message, Producer
 
 PAUSE_S = 0.05
-"""Between records of one partition."""
+"""Interval between records of one partition."""
 BATCH, POLL_S = 100, 0.1
 FINISH_S = 60
 
@@ -90,7 +90,7 @@ class Load:
             try:
                 consumer.commit(asynchronous=False)
             except KafkaException:
-                continue  # the group rebalances, or its coordinator is away
+                continue  # the group rebalances, or its coordinator is not available
             self._note(number, max(float(m.value()) for m in records))
         consumer.close()
 

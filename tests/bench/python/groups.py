@@ -1,9 +1,9 @@
-"""Groups, commits and transactions, driven by librdkafka at whichever broker: one measurement.
+"""One measurement of groups, commits or transactions with librdkafka, at any broker.
 
     python -m tests.bench.python.groups MODE ADDRESS '{"topic": ...}'
 
-It prints the figures as JSON.  All members of a group live in this process, each a client with
-threads and connections of its own.
+Prints the figures as JSON. All members of a group run in this process, each as a client with its
+own threads and connections.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ def consumer(address: str, group: str, **settings: object) -> Consumer:
             "group.id": group,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
-            # As soon as there is something: its default, a second, would be what is measured.
+            # Fetch as soon as there is data: the default of one second would dominate the
+            # measurement.
             "fetch.queue.backoff.ms": 1,
         }
         | {key.replace("_", "."): value for key, value in settings.items()}
@@ -36,7 +37,7 @@ def consumer(address: str, group: str, **settings: object) -> Consumer:
 
 
 def read(address: str, topic: str, group: str, members: int, messages: int) -> dict[str, float]:
-    """So many messages, from when every member has its share of the partitions."""
+    """Read `messages` messages, timed from when every member has its share of the partitions."""
     consumers = [consumer(address, group) for _ in range(members)]
     for one in consumers:
         one.subscribe([topic], on_assign=paused)
@@ -65,14 +66,14 @@ def paused(one: Consumer, partitions: list[TopicPartition]) -> None:
 
 
 def polled(one: Consumer) -> Consumer:
-    """A rebalance goes on in the calls of its consumer."""
+    """Poll once: a rebalance makes progress only in calls of its consumer."""
     message = one.poll(0)
     assert message is None or message.error() is not None, "it is paused"
     return one
 
 
 def join(address: str, topic: str, group: str, members: int) -> dict[str, float]:
-    """From the first member's call until each was given a record."""
+    """Measure from the first member's subscription until each has received a record."""
     consumers = [consumer(address, group) for _ in range(members)]
     began = time.perf_counter()
     for one in consumers:
@@ -80,7 +81,7 @@ def join(address: str, topic: str, group: str, members: int) -> dict[str, float]
     waiting = set(range(members))
 
     def each_has_one() -> bool:
-        # All of them: a member that is not polled keeps the others' rebalance waiting.
+        # Poll all of them: a member that does not poll delays the others' rebalance.
         for number, one in enumerate(consumers):
             message = one.poll(0)
             if message is not None and message.error() is None:
@@ -95,7 +96,7 @@ def join(address: str, topic: str, group: str, members: int) -> dict[str, float]
 
 
 def commit(address: str, topic: str, group: str, groups: int, for_s: float) -> dict[str, float]:
-    """So many groups at once, each waiting for the answer before the next."""
+    """Commit with `groups` groups at once; each waits for the response before its next commit."""
 
     def one_after_the_other(number: int, ends: float) -> int:
         one = consumer(address, f"{group}-{number}")
@@ -112,7 +113,8 @@ def commit(address: str, topic: str, group: str, groups: int, for_s: float) -> d
 def transact(
     address: str, topic: str, group: str, producers: int, records: int, for_s: float
 ) -> dict[str, float]:
-    """So many producers at once, `records` a transaction, one transaction after the other."""
+    """Run `producers` producers at once, each with consecutive transactions of `records`
+    records."""
 
     def one_after_the_other(number: int, ends: float) -> int:
         one = Producer(
@@ -136,7 +138,7 @@ def transact(
 
 
 def isolated(address: str, topic: str, group: str, messages: int, level: str) -> dict[str, float]:
-    """So many messages of one partition, without a group."""
+    """Read `messages` messages of one partition, without a group."""
     one = consumer(address, group, isolation_level=level)
     one.assign([TopicPartition(topic, 0, 0)])
     found: list[object] = []
@@ -152,7 +154,7 @@ def isolated(address: str, topic: str, group: str, messages: int, level: str) ->
 
 
 def together(count: int, for_s: float, work: Callable[[int, float], int]) -> dict[str, float]:
-    """In threads; the clients leave Python's lock alone while they wait."""
+    """Run `work` in threads; the clients release Python's GIL while they wait."""
     began = time.perf_counter()
     done = [0] * count
 

@@ -1,10 +1,10 @@
-"""A Spark application that runs one job after another, as it is told, in one session.
+"""A Spark application that runs jobs, one after another, in one session.
 
     python -m tests.bench.python.spark FORMAT DIRECTORY [JARS]
 
-FORMAT is `k` or Spark's own `kafka`, for which JARS are.  A line of JSON on stdin is a job: its
-name in JOBS and its arguments.  A line on stdout is what it took: seconds, and the CPU seconds
-of all processes, which are this one, the JVM and Spark's Python workers.
+FORMAT is `k` or Spark's own `kafka`, which needs JARS. Each line of JSON on stdin is a job: the
+name of a method of `Application` and its arguments. Each line on stdout is its result: seconds, and
+the CPU seconds of all processes (this one, the JVM and Spark's Python workers).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Application:
             .config("spark.sql.session.timeZone", "UTC")
             .config("spark.local.dir", str(self.directory))
             .config("spark.sql.warehouse.dir", str(self.directory / "warehouse"))
-            # As `k spark-submit` has it.
+            # As `k spark-submit` sets it.
             .config("spark.python.unix.domain.socket.enabled", "true")
             .config("spark.sql.python.filterPushdown.enabled", "true")
         )
@@ -53,7 +53,7 @@ class Application:
         return str(self.directory / f"{self.form}-{next(self.numbers)}")
 
     def read(self, address: str, topic: str, schema: str = "", **options: object) -> Any:
-        """Where columns are picked, each source is told so in its way."""
+        """Return a frame of the topic; columns are selected in the way of each source."""
         reader = self.spark.readStream if options.pop("streams", False) else self.spark.read
         reader = reader.format(self.form).options(**{k: str(v) for k, v in options.items()})
         reader = reader.option("kafka.bootstrap.servers", address).option("subscribe", topic)
@@ -62,7 +62,7 @@ class Application:
         frame = reader.option("startingOffsets", "earliest").load()
         return frame.select(*(part.split()[0] for part in schema.split(", "))) if schema else frame
 
-    # The jobs: each ends when its rows are where they go, and may have something to tell.
+    # The jobs: each ends when its rows are written, and may return a value.
 
     def count(self, address: str, topic: str) -> None:
         self.read(address, topic).count()
@@ -99,7 +99,7 @@ class Application:
         shutil.rmtree(where)
 
     def write(self, address: str, topic: str, rows: int, **options: object) -> None:
-        """Values of 200 bytes with keys of up to 8."""
+        """Write values of 200 bytes with keys of up to 8."""
         frame = self.spark.range(0, rows, 1, 4).selectExpr(
             "cast(cast(id as string) as binary) as key",
             f"cast(rpad(cast(id as string), {VALUE_BYTES}, uuid()) as binary) as value",
@@ -107,7 +107,7 @@ class Application:
         self.save(frame, address, topic, **options)
 
     def windows(self, address: str, topic: str, to: str) -> None:
-        """JSON into sums by minute and account, as JSON."""
+        """Aggregate JSON to sums by minute and account, and write them as JSON."""
         import pyspark.sql.functions as f
 
         parsed = self.read(address, topic, "value binary").select(
@@ -130,14 +130,14 @@ class Application:
         self.read(address, topic).take(1)
 
     def decoder(self) -> str:
-        """The module that takes record batches apart."""
+        """Return the name of the module that decodes record batches."""
         from kcli.spark.decoding import decode
 
         return decode.__module__
 
 
 def main(form: str, directory: str, jars: str = "") -> None:
-    # What the JVM has to say is not for who reads the answers.
+    # Keep the JVM's output out of the results: it goes to stderr.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     application = Application(form, directory, jars)

@@ -1,4 +1,4 @@
-"""confluent-kafka (librdkafka), as fast as its users get it: no callback for what is delivered."""
+"""confluent-kafka (librdkafka) at its fastest: without delivery callbacks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.bench.shapes import COUNT, Shape
 
 AT_ONCE = 10_000
-"""Messages in one call of consume."""
+"""Messages per call of consume."""
 NO_MESSAGE_S = 10
 FLUSH_S = 60
 
@@ -52,7 +52,7 @@ def consume(address: str, topic: str, messages: int) -> tuple[int, float]:
             "bootstrap.servers": address,
             "group.id": "bench",
             "enable.auto.commit": False,
-            "fetch.queue.backoff.ms": 1,  # its default of 1 s looks like a broker that stalls
+            "fetch.queue.backoff.ms": 1,  # its default of 1 s looks like a stalled broker
             "error_cb": _fail,
         }
     )

@@ -1,4 +1,4 @@
-"""This project's client: one record at a time in, with no callback; batches of records out."""
+"""This project's client: produces single records without callbacks, consumes batches of records."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.bench.shapes import COUNT, LINGER_MS, Shape
 
 NO_MESSAGE_MS = 10_000
 AT_ONCE = 500
-"""Messages in one call of poll, its default."""
+"""Messages per call of poll; its default."""
 
 
 def produce(address: str, topic: str, shape: Shape, seconds: float) -> tuple[int, float]:
