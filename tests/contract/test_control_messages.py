@@ -1,5 +1,5 @@
-"""What Apache Kafka 3.9.2's controller and brokers say to each other (golden/ControlFrames.java),
-read and written alike here, in every version."""
+"""Test the codec of requests between controller and brokers against bytes that Apache Kafka 3.9.2
+wrote (golden/ControlFrames.java), in every version: decoding and encoding must match."""
 
 from pathlib import Path
 from uuid import UUID
@@ -125,7 +125,7 @@ def expected(kind, key, version):
 
 
 def body_of(kind, key, version):
-    """The bytes behind a header that is read here too."""
+    """Return the bytes after the frame's header, which is checked too."""
     frame = memoryview(GOLDEN[kind, key, version])[4:]
     if kind == "request":
         header, at = codec.read_request_header(frame)
@@ -147,7 +147,7 @@ def test_every_version_is_there():
     for (kind, key), cls in CLASSES.items():
         schema = cls.schema()
         found = {v for k, n, v in GOLDEN if (k, n) == (kind, key)}
-        # ControlledShutdown v0 has a header of its own.
+        # ControlledShutdown v0 has a header format of its own.
         assert found == set(range(int(key == 7), schema.last + 1))
         assert cls.api_key == key
         assert codec.versions_of(key) == (schema.first, schema.last)
@@ -174,7 +174,7 @@ def test_a_code_of_a_newer_broker_is_unknown():
 def test_a_security_protocol_that_there_is_not_is_refused(version):
     request = update_metadata(version)
     data = request.encode(version)
-    # The last broker's only endpoint ends with it; version 2 has a rack behind it.
+    # The last broker's only endpoint ends with the protocol; version 2 has a rack after it.
     at = len(data) - (2 if version == 1 else 4)
     with pytest.raises(ProtocolError, match="unknown security protocol 9"):
         control.UpdateMetadataRequest.decode(version, data[:at] + b"\0\x09" + data[at + 2 :])

@@ -1,4 +1,5 @@
-"""What every disk does: the real one in a temporary directory, and the simulated one."""
+"""Test the contract of every disk: `OsDisk` in a temporary directory and in memory, and the
+simulated disk."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ def kind(request):
 
 @pytest.fixture
 def root(kind, tmp_path):
-    if kind == "os-in-memory":  # a file system that does not tell what is cached
+    if kind == "os-in-memory":  # a file system that does not report which pages are cached
         directory = tempfile.mkdtemp(dir=MEMORY)
         yield directory
         shutil.rmtree(directory)

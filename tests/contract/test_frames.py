@@ -1,4 +1,5 @@
-"""Bytes that Apache Kafka 4.3.1 wrote (golden/Frames.java), read and written alike here."""
+"""Test the codec of requests, responses and record batches against bytes that Apache Kafka 4.3.1
+wrote (golden/Frames.java): decoding and encoding must match."""
 
 import datetime
 import uuid
@@ -143,7 +144,7 @@ def test_a_batch_of_apaches_is_read(compression):
     "compression", [Compression.none, Compression.snappy, Compression.lz4], ids=lambda c: c.name
 )
 def test_a_batch_is_written_to_the_byte_as_apache_does(compression):
-    """The other two codecs leave the encoder more freedom."""
+    """The encoders of the other two codecs may produce different bytes."""
     golden = GOLDEN["batch", compression.name]
     assert encode_batch(RECORDS, compression=compression, **FIELDS) == golden
 

@@ -1,8 +1,8 @@
-"""A log's files are Kafka's: what Apache 4.3.1 wrote is read here, and what is written here passes
-Apache's own kafka-dump-log.
+"""Test that log files are compatible with Kafka: files written by Apache's 4.3.1 are read here, and
+Apache's kafka-dump-log accepts files written here.
 
 `orders-0` is a partition as Apache's broker left it after a clean stop: five codecs, headers, three
-transactions of which the second was aborted, an idempotent producer, a roll by time.  Its topic had
+transactions of which the second was aborted, an idempotent producer, a roll by time. Its topic had
 index.interval.bytes=100, segment.index.bytes=4096, segment.bytes=1048576.
 """
 
@@ -104,11 +104,11 @@ def test_after_a_crash_apaches_preallocated_indexes_are_trimmed(orders: Path) ->
         assert (orders / path.name).read_bytes() == path.read_bytes(), path.name
 
 
-# Apache's tool over our files
+# Apache's tool on our files
 
 
 def fill(log: Log) -> None:
-    """Every codec, transactions and epochs, over many segments."""
+    """Append batches of every codec, with transactions and epochs, over many segments."""
     random = Random(1)
     sequences = {7: 0, 8: 0}
     for number in range(300):
@@ -145,7 +145,7 @@ def dump_log(files: list[Path], *options: str) -> str:
         env=environment,
         check=True,
     )
-    # Of each file but the first it says that its first offset does not follow on -1.
+    # For each file except the first, the tool warns that its first offset does not follow -1.
     quirk = r"Non-consecutive offsets in .*\n  -1 is followed by \d+\n"
     assert not re.sub(quirk, "", done.stderr)
     return done.stdout

@@ -1,13 +1,13 @@
-"""Everything that takes record batches apart, held to one corpus and to one model.
+"""Test all decoders of record batches against one corpus and one model.
 
-    reader      wire/records.py: what is read in the broker and by dump-log
-    consumer    the client's CompletedFetch: the same, part by part
-    walk        wire/_walk.c: the largest time where all is in order
-    cleaner     log/record_filter.py: places and keys, since what stays goes on as bytes
-    numpy, c    kcli/spark: columns.py and _columns.c
+    reader     wire/records.py: used in the broker and by dump-log
+    consumer   the client's CompletedFetch: the same, part by part
+    walk       wire/_walk.c: only the largest timestamp of a valid batch
+    cleaner    log/record_filter.py: only places and keys; retained records are copied as bytes
+    numpy, c   kcli/spark: columns.py and _columns.c
 
-Messages of the formats before batches are for kcli/segments/old_messages.py alone, which has tests
-of its own.
+Message formats older than batches are decoded only by kcli/segments/old_messages.py, which has its
+own tests.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ FARTHEST_MS = LARGEST // 1000
 
 
 class Otherwise(NamedTuple):
-    """What decoders make of entries whose names match; READ is anything but REFUSED."""
+    """The result of decoders for entries with matching names; READ is anything except REFUSED."""
 
     decoders: str
     names: str
@@ -73,8 +73,8 @@ BY_DESIGN = [
     )
 ]
 NOT_PRODUCED = "emptied|gaps|a gap|a marker|the la|numbers of one to"
-"""Entries that clients may read and not send: for the last two kinds, what lies too far ahead, and
-a base offset."""
+"""Entries that clients may read but not produce; for the last two kinds, because a value is too far
+ahead or because of the base offset."""
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def built(tmp_path_factory) -> tuple[ModuleType, ModuleType]:
 
 @pytest.fixture(scope="module")
 def decode(built):
-    """A decoder's name and a batch to what it makes of the batch."""
+    """A function from a decoder's name and a batch to the decoder's result."""
     walk, columns = built
     decoders = {
         "reader": lambda data: RecordBatch(data).records(),
@@ -126,7 +126,7 @@ def scanned(batch: RecordBatch) -> list[tuple[Any, ...]]:
 
 
 def spark_rows(data: memoryview, decode: Any) -> list[Record]:
-    """By numpy unless told."""
+    """Decode with numpy unless `decode` is given."""
     pytest.importorskip("pyarrow", reason="the extra spark")
     from kcli.spark import columns, decoding
 
@@ -144,7 +144,7 @@ def spark_rows(data: memoryview, decode: Any) -> list[Record]:
 
 
 def shown(decoder: str, records: list[Record]) -> Any:
-    """What a decoder is to make of a batch with these records."""
+    """Return the expected result of a decoder for a batch with these records."""
     if decoder == "walk":
         return max([-1, *(record.timestamp for record in records)])
     if decoder == "cleaner":
@@ -204,7 +204,7 @@ def hold(decode, body: bytes, count: int, last: int, base: int, stamp: int | Non
     expected = model(body, base, count, last, stamp)
     is_too_far = expected != REFUSED and any(abs(r.timestamp) > FARTHEST_MS for r in expected)
     assert decode("reader", data) == expected
-    # And once more after itself, so that what runs over its end runs into records.
+    # Decode it twice in a row, so that a read beyond the batch's end reads records.
     twice = data + (8 + last).to_bytes(8) + data[8:]
     both = expected
     if expected != REFUSED:
@@ -215,7 +215,7 @@ def hold(decode, body: bytes, count: int, last: int, base: int, stamp: int | Non
         assert decode("cleaner", data) == shown("cleaner", expected)
     else:
         decode("cleaner", data)
-    if count > 0:  # which is known before a walk; that sees neither a stamp nor the last offset
+    if count > 0:  # checked before a walk; it ignores append time and last offset
         expected = model(body, base, count, count - 1, None)
         assert decode("walk", data) == (REFUSED if expected == REFUSED else shown("walk", expected))
 

@@ -1,10 +1,10 @@
-"""Both connection shells give the same answers to the same bytes.
+"""Test that all connection shells send the same responses to the same bytes.
 
     plain       network/connection over a socket, as the broker listens
     stream      network/stream over an asyncio transport of a socket
     simulated   network/stream over the simulated network, as simulations listen
 
-A script says what each frame is answered with; the frames arrive in any pieces, the client reads
+A script defines the response to each frame. Frames arrive in arbitrary pieces, and the client reads
 at its own pace.
 """
 
@@ -46,22 +46,22 @@ FILE_BYTES = 3 * SENDFILE_BYTES
 CONTENT = random.Random(0).randbytes(FILE_BYTES)
 REASON = "on purpose"
 NEVER = -1
-"""So many turns."""
+"""Number of turns of the loop after which a response is never sent."""
 
 
-# What frames are answered with
+# Responses to frames
 
 
 @dataclass(frozen=True)
 class Head:
-    """So many bytes that were made for the answer."""
+    """`size` bytes of the response's own."""
 
     size: int
 
 
 @dataclass(frozen=True)
 class Range:
-    """Bytes of a file; a cold one never says that memory holds them."""
+    """Bytes of a file; a cold one is never reported as cached."""
 
     position: int
     size: int
@@ -96,11 +96,11 @@ def content_of(answer: Answer, number: int) -> bytes:
     )
 
 
-# The server's side
+# Server side
 
 
 class ColdFile:
-    """A file of which memory never holds anything, as far as one can tell."""
+    """A file whose bytes are never reported as cached."""
 
     def __init__(self, file):
         self._file = file
@@ -122,7 +122,8 @@ class UnreadableFile(ColdFile):
 
 @dataclass
 class Server:
-    """What both shells are handed."""
+    """The arguments of a shell: disk, handlers of frames and of the close, and a record of the
+    calls."""
 
     disk: object
     file: object
@@ -339,7 +340,7 @@ def test_the_same_bytes_get_the_same_answers_in_order(shell, script, sizes, cuts
         async def send():
             data, at = framed(bodies), 0
             for size in itertools.cycle(cuts):
-                # A large frame is not cut finely all the way: that would take minutes.
+                # Large frames are cut finely only at the start; otherwise it would take minutes.
                 size = size if at < 1000 else max(size, len(data) // 20)
                 writer.write(data[at : at + size])
                 await writer.drain()
@@ -364,7 +365,7 @@ def test_the_same_bytes_get_the_same_answers_in_order(shell, script, sizes, cuts
 
 
 def test_a_reader_that_does_not_read_is_not_served_on_and_loses_nothing(shell):
-    """What waits to be sent stays within the limit and one answer; the rest stays unread."""
+    """Unsent bytes stay within the limit plus one response; further requests are not read."""
     large = Now((Head(100), Range(0, FILE_BYTES), Head(7)))
     script = [large, Later(1, True, large), None, Now((Head(70_000),))] * 25
     expected = b"".join(content_of(answer, n) for n, answer in enumerate(script))
@@ -378,7 +379,7 @@ def test_a_reader_that_does_not_read_is_not_served_on_and_loses_nothing(shell):
         while len(server.frames) > unread_from:
             unread_from = len(server.frames)
             await asyncio.sleep(0.05)
-        # The client's side and the transports hold some of it.
+        # The client's side and the transports buffer some of the bytes.
         in_transit = 2 << 20
         answered = sum(len(content_of(a, n)) for n, a in enumerate(script[:unread_from]))
         assert answered <= OUT_LIMIT_BYTES + 2 * FILE_BYTES + in_transit
@@ -414,7 +415,7 @@ async def write_slowly(writer, data):
     ids=["cold", "hot", "parked", "in line", "bytes"],
 )
 def test_a_client_may_leave_at_any_time(shell, script, turns_first):
-    """The connection ends once, and lets go of the files that it was to send."""
+    """The connection closes once, and releases the files that it would have sent."""
 
     async def main(shell):
         server = served(shell, script)
@@ -431,7 +432,7 @@ def test_a_client_may_leave_at_any_time(shell, script, turns_first):
 
 
 def test_a_client_that_leaves_while_an_answer_is_awaited_is_noticed(shell):
-    """It need not wait for what nobody may ever be told."""
+    """A connection whose response may never be ready still notices that its client has left."""
 
     async def main(shell):
         abandoned = []
@@ -449,7 +450,7 @@ def test_a_client_that_leaves_while_an_answer_is_awaited_is_noticed(shell):
 
 
 async def let_go(server):
-    """Nothing of the connection holds the file any more."""
+    """Wait until the connection no longer holds the file."""
     file = weakref.ref(server.file) if isinstance(server.disk, SimDisk) else None
     descriptor = server.file.fileno()
     server.file = server.connection = None
@@ -493,7 +494,7 @@ def test_the_broker_may_close_at_any_time(shell):
 
 
 def test_a_broker_that_stops_answers_what_it_has_taken(shell):
-    """But not what is held back behind it, and it waits for no exclusive answer."""
+    """Requests held back behind them are not answered, and an exclusive response is not awaited."""
 
     async def main(shell):
         script = [Later(40, False, COLD), COLD, Later(20, False, None), Later(NEVER, True, COLD)]
@@ -559,7 +560,8 @@ def test_a_length_that_no_frame_may_have_ends_the_connection(shell, size):
 @pytest.mark.parametrize("size", [100, 20_000, SENDFILE_BYTES, 2 * SENDFILE_BYTES])
 @pytest.mark.parametrize("cold", [False, True])
 def test_a_file_that_is_shorter_than_the_answer_ends_the_connection(shell, size, cold):
-    """Another length was promised already: what follows would be taken for the file's bytes."""
+    """The response's length was already sent, so the next response would be read as the file's
+    bytes."""
 
     async def main(shell):
         answer = Now((Head(10), Range(FILE_BYTES - size // 2, size, cold)))

@@ -1,4 +1,4 @@
-"""What one connection may do in a turn of the loop."""
+"""Test how much one connection may send in one turn of the event loop, and partial sends."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from tests.contract.test_shells import (
 
 
 class Bottomless(socket.socket):
-    """Takes whatever it is given at once; how much that was in each turn of the loop."""
+    """A socket that accepts any amount at once, and counts the bytes sent in each turn of the
+    loop."""
 
     def __init__(self, sock):
         super().__init__(sock.family, sock.type, sock.proto, sock.detach())
@@ -33,7 +34,7 @@ class Bottomless(socket.socket):
 
 
 def test_one_turn_sends_so_much_and_the_next_is_anothers(tmp_path):
-    """However fast its client reads, a large answer does not keep the loop from the others."""
+    """A large response does not block other connections, however fast its client reads."""
     parts = 40
     script = [Now((Head(100_000),) * parts)]
 
@@ -56,7 +57,7 @@ def test_one_turn_sends_so_much_and_the_next_is_anothers(tmp_path):
 
 
 class Stingy(socket.socket):
-    """Takes at most so many bytes at a time, as one whose client reads slowly."""
+    """A socket that accepts at most `most` bytes per send, as with a slow reader."""
 
     def __init__(self, sock, most):
         super().__init__(sock.family, sock.type, sock.proto, sock.detach())
@@ -68,7 +69,7 @@ class Stingy(socket.socket):
 
 @pytest.mark.parametrize("most", [1, 29, 30, 31, 15_000, 20_029])
 def test_what_was_sent_in_part_goes_on_from_there(tmp_path, most):
-    """The head and its bytes of a file are sent together; the cut falls in either, or between."""
+    """Head and file bytes are sent together; a partial send may end in either or between them."""
     script = [Now((Head(30), Range(5, 20_000))), Now((Head(30), Range(9, 20_000), Head(4)))]
     expected = b"".join(content_of(answer, n) for n, answer in enumerate(script))
 

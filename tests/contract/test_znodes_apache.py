@@ -1,4 +1,5 @@
-"""On one ZooKeeper, Apache's or ours: Apache Kafka 3.9 and we read what the other wrote."""
+"""Test that Apache Kafka 3.9 and our broker read each other's znodes, on Apache's ZooKeeper and on
+ours."""
 
 import asyncio
 import json
@@ -60,7 +61,7 @@ def apache_broker(directory, connect):
         while b"started (kafka.server.KafkaServer)" not in output.read_bytes():
             assert process.poll() is None, output.read_text()
             assert time.monotonic() < deadline, output.read_text()
-            time.sleep(0.2)  # it has no way to tell us
+            time.sleep(0.2)  # the broker cannot notify this process
         yield f"127.0.0.1:{port}"
         process.send_signal(signal.SIGTERM)
         process.wait(START_TIMEOUT_S)
@@ -90,7 +91,7 @@ async def read_tree(connect):
 
 
 class History:
-    """What one cluster went through, in three lives of broker 1: ours, Apache's, ours again."""
+    """The history of one cluster, in three lives of broker 1: ours, Apache's, and ours again."""
 
     def __init__(self, directory, address):
         self.connect = f"{address}/kafka"
@@ -149,7 +150,10 @@ def history(request, tmp_path_factory):
 
 
 def assert_same_json(ours, theirs):
-    """In Kafka's order too, but for what is within: there Scala's is that of hashes."""
+    """Assert equal JSON with equal order of the outermost keys.
+
+    The order inside is not compared, because Scala's is that of hash maps.
+    """
     assert json.loads(ours) == json.loads(theirs)
     if isinstance(json.loads(theirs), dict):
         assert list(json.loads(ours)) == list(json.loads(theirs))
@@ -198,8 +202,8 @@ def test_every_broker_makes_the_same_lasting_znodes(history):
         passing = ("/brokers/topics/", "/config/", "/brokers/ids/")
         return {path for path in tree if not path.startswith(passing)}
 
-    # Kafka also keeps /feature, for finalized features (KIP-584), which we have none of; and the
-    # block of producer ids comes with the first of them.
+    # Kafka also keeps /feature, for finalized features (KIP-584), of which we have none. The block
+    # of producer ids is created with the first producer id.
     more = lasting(history.their_tree) - lasting(history.our_tree)
     assert more == {"/feature", znodes.PRODUCER_ID_BLOCK}
     assert lasting(history.our_tree) <= lasting(history.their_tree)
@@ -215,7 +219,7 @@ def test_a_topic_has_the_same_znodes_whoever_makes_it(history):
 def test_brokers_write_what_we_write(history):
     theirs = history.their_tree["/brokers/ids/1"]
     assert_same_json(znodes.encode_broker(znodes.decode_broker(1, theirs)), theirs)
-    # What Kafka does not know stands behind.
+    # Fields that Kafka does not know come last.
     known = list(json.loads(theirs))
     assert list(json.loads(history.our_tree["/brokers/ids/1"]))[: len(known)] == known
 

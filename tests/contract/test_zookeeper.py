@@ -1,4 +1,5 @@
-"""What every ZooKeeper does: embedded, simulated, and through kazoo Apache's and our own."""
+"""Test the contract of every ZooKeeper: the embedded and the simulated one, and, through kazoo,
+Apache's server and ours."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ CHROOTS = itertools.count()
 
 
 class EmbeddedStore:
-    """Has one client at a time."""
+    """A store with one client at a time."""
 
     def __init__(self, path):
         self.path = str(path)
@@ -77,7 +78,8 @@ class KazooStore:
         return KazooZooKeeper(self.connect)
 
     async def expire(self, zookeeper):
-        """Whoever knows a session's password may end it."""
+        """End the session with a second connection, which needs only the session's id and
+        password."""
         from kazoo.client import KazooClient
 
         def end():
@@ -118,12 +120,12 @@ def store(request):
 
 @pytest.fixture(params=["simulated", "kazoo", "own"])
 def shared_store(request):
-    """Several clients at once."""
+    """A store that several clients can use at once."""
     return store_of(request.param, request)
 
 
 def with_client(test):
-    """`test` gets a started client."""
+    """Run `test` with a started client."""
 
     async def main(store):
         zookeeper = store.client()
@@ -409,7 +411,7 @@ async def test_a_cancelled_caller_disturbs_nobody(zookeeper):
 
 
 class Seen:
-    """The events that a watch was called with."""
+    """Collects the events that a watch is called with."""
 
     def __init__(self):
         self.events = asyncio.Queue()
@@ -425,7 +427,7 @@ class Seen:
 
 
 async def all_events_came(zookeeper):
-    """Watches are called in the order of the changes, so those before this one have been."""
+    """Wait until all watches of earlier changes have been called: they are called in order."""
     last = Seen()
     await zookeeper.exists("/last", last)
     await zookeeper.create("/last")

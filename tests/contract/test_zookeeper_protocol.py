@@ -1,4 +1,5 @@
-"""ZooKeeper's protocol, byte for byte: Apache's server and ours keep the same promises."""
+"""Test ZooKeeper's protocol at the level of bytes, with the same tests for Apache's server and
+ours."""
 
 from __future__ import annotations
 
@@ -74,7 +75,7 @@ def client(connect):
 
 @pytest.fixture
 def root(client):
-    """A node of the test's own."""
+    """Path of a new node for the test."""
     path = f"/test-{next(NAMES)}"
     create(client, path)
     return path
@@ -107,7 +108,7 @@ def test_a_tree_begins_as_zookeepers(client):
 
 
 def test_requests_of_one_client_take_effect_in_their_order(client, root):
-    """A read is not overtaken by the change behind it, though both came at once."""
+    """A read is not overtaken by a later change, even if both arrive at once."""
     for number in range(50):
         client.send(OpCode.SET_DATA, SetDataRequest(root, b"%d" % number, number))
         client.send(OpCode.GET_DATA, ReadRequest(root, False))
@@ -125,7 +126,7 @@ def test_an_event_comes_before_the_answer_that_shows_its_change(connect, client,
     other = connect()
     assert names(client, root, watch=True) == ()
     made = create(other, f"{root}/a")
-    # A read by the same client that sees it comes after the event.
+    # A read by the same client that sees the change is answered after the event.
     client.send(OpCode.GET_CHILDREN, ReadRequest(root, False))
     assert client.event() == event(EventType.CHILDREN, root)
     assert client.reply().record(NamesResponse).names == ("a",)
@@ -299,7 +300,8 @@ def test_a_digest_guards_a_node(connect, client, root):
         ):
             assert stranger.call(kind, record).err == Err.NO_AUTH
     create(owner, f"{path}/b")
-    # Whoever may delete children of the parent may delete the node; its own list does not count.
+    # The right to delete children of the parent is enough to delete the node; the node's own ACL
+    # does not matter.
     assert client.call(OpCode.DELETE, VersionedRequest(f"{path}/b", -1)).err == Err.NO_AUTH
     secret = (AclRecord(31, "digest", hashed),)
     changed = owner.call(OpCode.SET_ACL, SetAclRequest(path, secret, 0)).record(StatResponse)
@@ -417,7 +419,7 @@ def test_a_session_of_which_nothing_is_heard_expires(connect, root, client):
     silent = connect(timeout_ms=1_000)
     path = create(silent, f"{root}/a", flags=EPHEMERAL)
     reply = client.call(OpCode.EXISTS, ReadRequest(path, True))
-    if reply.err == Err.OK:  # on a slow machine it may be gone already
+    if reply.err == Err.OK:  # on a slow machine the session may have expired already
         assert client.event() == event(EventType.DELETED, path)
     assert silent.is_cut_off()
     assert names(client, root) == ()
