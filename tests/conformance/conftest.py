@@ -1,4 +1,5 @@
-"""Log directories that real clients filled: ours and Apache's, with the same things in them."""
+"""Fixtures: log directories of our broker and of Apache's, filled by the same real clients with the
+same records."""
 
 from __future__ import annotations
 
@@ -22,11 +23,11 @@ SETTINGS = {"log.index.interval.bytes": 512}
 
 
 class Filled(NamedTuple):
-    """What a broker that was stopped cleanly has left behind."""
+    """Data that a broker left after a clean stop."""
 
     broker: brokers.Broker
     topics: dict[str, int]
-    """How many records each holds, in its one partition."""
+    """Number of records in each topic's only partition."""
 
     def files(self, suffix: str) -> list[str]:
         return sorted(
@@ -55,7 +56,7 @@ def fill(catalogue: Catalogue, address: str) -> dict[str, int]:
     brokers.create_topic(address, SEGMENTS, segment_bytes=1 << 20)
     now_ms = int(time.time() * 1000)
     for n in range(400):
-        # Times that go to and fro, so that the time index differs from the offset index.
+        # Timestamps go back and forth, so that the time index differs from the offset index.
         brokers.append(address, SEGMENTS, [(now_ms + (n ^ 7), b"%d" % n, b"x" * 9000, ())])
     topics[SEGMENTS] = 400
     brokers.create_topic(address, STAMPED, message_timestamp_type="LogAppendTime")
@@ -73,7 +74,7 @@ def catalogue(tmp_path_factory):
 
 
 def coordinate(address: str) -> None:
-    """Groups of both protocols commit, one of them within a transaction."""
+    """Commit offsets with groups of both protocols, for one of them within a transaction."""
     producer = Producer({"bootstrap.servers": address, "transactional.id": "tx-é"})
     producer.init_transactions(PATIENCE_S)
     for protocol in ("classic", "consumer"):

@@ -1,7 +1,8 @@
-"""Apache Kafka 3.9's scripts say the same of three brokers of ours as of three of Apache's.
+"""Test that Apache Kafka 3.9's scripts print the same for a cluster of our brokers as for one of
+Apache's.
 
-Each kind of cluster is taken through the same steps; then what the scripts printed is compared,
-step by step.
+Both clusters of three brokers go through the same steps; the output of the scripts is compared step
+by step.
 """
 
 from __future__ import annotations
@@ -89,23 +90,23 @@ TELLS = {
     "settings of all brokers": "log.cleaner.threads=2",
     "settings of one broker": "message.max.bytes=2000000",
 }
-"""What is in force a moment after the answer to it."""
+"""Steps whose effect is visible only a moment after the response, with the text to wait for."""
 PASSING = [
     (re.compile(r"TopicId: [\w-]{22}"), "TopicId: ID"),
     (re.compile(r"\d{10,}"), "MOMENT"),
     (re.compile(r'"size":\d+'), '"size":"SIZE"'),
     (re.compile(r"127\.0\.0\.1:\d+ +\(\d\)"), "COORDINATOR"),
     (re.compile(r'"/[^"]*/broker-(\d)/data"'), r'"DIRECTORY OF \1"'),
-    # Asked for the partitions as Kafka 4's broker is, ours tells that there are none.
+    # For partition counts, which our broker reports like Kafka 4: there are none.
     (re.compile(r"(?<=lr: )N/A"), ""),
     (re.compile(r" +"), " "),
 ]
 BY_CHANCE = ("transactions", "a transaction", "who wrote")
-"""Ids of producers, and which broker coordinates."""
+"""Steps whose output contains producer ids or the coordinator's id, which vary."""
 
 
 class Story:
-    """What each step's script printed, and its status."""
+    """Output and status of each step's script."""
 
     def __init__(self, directory, scripts, kind):
         self.directory = directory
@@ -114,7 +115,7 @@ class Story:
         with MixedCluster(directory, dict.fromkeys((1, 2, 3), kind)) as cluster:
             self.cluster = cluster
             until(lambda: cluster.live == {1, 2, 3})
-            # Makes the internal topics, for which it takes all three.
+            # Creates the internal topics, which need all three brokers.
             first = Producer(cluster.client | {"transactional.id": "orders-writer"})
             first.init_transactions(PATIENCE_S)
             for name, words in STEPS.items():
@@ -146,7 +147,7 @@ class Story:
         return outcome.status, plain(name, outcome.out)
 
     def settled(self):
-        """Every broker says the same of all topics, and all replicas are in sync."""
+        """Return whether all brokers report the same for all topics, with all replicas in sync."""
         told = []
         for broker in self.cluster.brokers.values():
             admin = AdminClient({"bootstrap.servers": broker.address})
@@ -163,7 +164,10 @@ class Story:
 
 
 def plain(name, printed):
-    """Lines without what no two runs have in common; sorted, for Java prints sets and maps."""
+    """Return the lines without the parts that differ between runs.
+
+    The lines are sorted, because Java prints sets and maps in any order.
+    """
     for pattern, word in PASSING:
         printed = pattern.sub(word, printed)
     if name in BY_CHANCE:
@@ -186,7 +190,8 @@ def sorted_json(value):
 
 
 def write(cluster):
-    """Returns once the markers are written too, which the answer to a commit does not wait for."""
+    """Write a transaction; return once its markers are written, which a commit does not wait
+    for."""
     producer = Producer(cluster.client | {"transactional.id": "orders-writer"})
     producer.init_transactions(PATIENCE_S)
     producer.begin_transaction()
@@ -243,7 +248,7 @@ def test_a_script_says_the_same_of_both(stories, step):
 
 
 def test_a_topic_too_wide_is_refused_in_the_words_of_each_release(stories):
-    """Ours are Kafka 4's."""
+    """Our message is that of Kafka 4."""
     words = {OURS: "only 3 broker(s) are registered", APACHE: "larger than available brokers: 3"}
     for kind, story in stories.items():
         assert story.too_wide.status == 1

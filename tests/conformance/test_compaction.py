@@ -1,4 +1,5 @@
-"""What our compaction leaves, read by Apache's kafka-dump-log and by clients in four languages."""
+"""Test logs that our broker compacted with Apache's kafka-dump-log and with clients in four
+languages."""
 
 from __future__ import annotations
 
@@ -25,7 +26,10 @@ PATIENCE_S = 60
 
 @pytest.fixture(scope="module")
 def compacted(tmp_path_factory):
-    """A topic of which each record but the last ones of each key went, its producer still known."""
+    """A compacted topic, whose idempotent producer is still known.
+
+    Only the last record of each key is left, except in the active segment.
+    """
     directory = tmp_path_factory.mktemp("compacted")
     with brokers.running(brokers.OURS, directory, SETTINGS) as broker:
         brokers.create_topic(
@@ -54,7 +58,7 @@ def compacted(tmp_path_factory):
         deadline = time.monotonic() + PATIENCE_S
         while not (checkpoint.exists() and f"c 0 {active(log)}" in checkpoint.read_text()):
             assert time.monotonic() < deadline, checkpoint.exists() and checkpoint.read_text()
-            time.sleep(0.05)  # another process' files
+            time.sleep(0.05)  # files of another process
         yield broker, log
 
 

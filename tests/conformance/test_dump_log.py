@@ -1,4 +1,5 @@
-"""Apache's kafka-dump-log over our files, and `k dump-log` beside it over ours and Apache's."""
+"""Test Apache's kafka-dump-log on our files, and `k dump-log` against it on our files and
+Apache's."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Apache's broker goes on with partitions that ours wrote, and ours with Apache's."""
+"""Test that Apache's broker continues with partitions that ours wrote, and ours with Apache's."""
 
 import shutil
 
@@ -13,7 +13,8 @@ METADATA = "partition.metadata"
 
 
 def adopt(filled, broker):
-    """Give `broker`, which is stopped and has the same topics empty, the partitions of another."""
+    """Replace the partitions of `broker`, which is stopped and has the same topics, with copies of
+    another broker's partitions."""
     for topic in filled.topics:
         mine, theirs = broker.data / f"{topic}-0", filled.broker.data / f"{topic}-0"
         identity = (mine / METADATA).read_bytes()
@@ -31,7 +32,7 @@ def check(catalogue, filled, broker):
         if topic == SEGMENTS:
             assert [r.key for r in read] == [b"%d" % n for n in range(count)]
             for n in range(0, count, 37):
-                # Through the offset index, and through the time index.
+                # Look up by offset index, then by time index.
                 (one,) = client.consume(topic, {0: n}, 1)
                 assert (one.offset, one.key) == (n, b"%d" % n)
                 first = next(r.offset for r in read if r.timestamp >= read[n].timestamp)
@@ -51,12 +52,12 @@ def test_a_broker_goes_on_where_another_stopped_or_was_killed(
             brokers.create_topic(broker.address, topic)
         broker.stop()
         adopt(filled, broker)
-        broker.start()  # its indexes and snapshots are taken as they are
+        broker.start()  # indexes and snapshots are used as they are
         check(catalogue, filled, broker)
         for topic, count in filled.topics.items():
             assert brokers.append(broker.address, topic, [(1, b"k", b"more", ())]) == count
         broker.kill()
-        broker.start()  # every batch is looked at, every index made anew
+        broker.start()  # recovery checks every batch and rebuilds every index
         more = filled._replace(topics={t: n + 1 for t, n in filled.topics.items()})
         client = catalogue.open(READER, broker.address)
         for topic, count in more.topics.items():

@@ -1,7 +1,7 @@
-"""Two brokers of Apache Kafka 3.9 and two of ours are one cluster.
+"""Test a cluster of two brokers of Apache Kafka 3.9 and two of ours.
 
-Its life is one story, told in order: a load is written and read all the while, and what it must
-have come through is looked at in the end.
+The tests run in order on one cluster under a steady load; the last test checks that no record was
+lost or duplicated.
 """
 
 from __future__ import annotations
@@ -123,7 +123,8 @@ def test_settings_are_told_to_all_whichever_broker_takes_them(cluster, load, ask
 
 
 def coordinated_by(cluster, topic, name):
-    """A name of which that broker is the coordinator, by Java's hash of it."""
+    """Return a function that finds a name coordinated by a given broker, using Java's string
+    hash."""
 
     def hash_of(text):
         value = 0
@@ -203,7 +204,8 @@ def test_a_group_goes_on_when_its_coordinator_is_killed(cluster, load, coordinat
         try:
             kept[:] = consumer.committed(asked, timeout=PATIENCE_S)
         except KafkaException as error:
-            # It hands to its caller that who is to coordinate next does not know of it yet.
+            # librdkafka passes on the error that the next coordinator does not know of its role
+            # yet.
             if error.args[0].code() != KafkaError.NOT_COORDINATOR:
                 raise
             return False

@@ -1,5 +1,5 @@
-"""A broker of Apache Kafka 3.9 and one of ours log in to ZooKeeper as one user, and share what
-nobody else may change."""
+"""Test a broker of Apache Kafka 3.9 and one of ours that authenticate to ZooKeeper as the same user
+and share znodes that no other user may change."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SETTINGS = {
     "offsets.topic.replication.factor": 2,
     "transaction.state.log.replication.factor": 2,
     "zookeeper.set.acl": "true",
-    "zookeeper.sasl.jaas.config": LOGIN,  # Kafka's broker warns of it, and reads a file
+    "zookeeper.sasl.jaas.config": LOGIN,  # Kafka logs a warning, and reads a JAAS file
 }
 KINDS = {1: OURS, 2: APACHE}
 FOR_READERS = {("sasl", "k", 31), ("world", "anyone", 1)}
@@ -45,7 +45,7 @@ def create(cluster, topic, replicas):
 
 
 def written(cluster, topic):
-    """What ended the record to each partition."""
+    """Produce a record to each partition; return the delivery errors, None for success."""
     producer = Producer(cluster.client)
     told = []
     for partition in range(2):

@@ -1,5 +1,5 @@
-"""A consumer reads from the follower in its rack, whichever kind that is and whichever leads
-(KIP-392)."""
+"""Test that a consumer fetches from the follower in its rack (KIP-392), with our broker and
+Apache's as leader and as follower."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def create(cluster, topic, leader):
 
 
 class Reader:
-    """Of partition 0, where it is told by librdkafka's statistics which broker it reads from."""
+    """A consumer of partition 0; librdkafka's statistics report the broker that it fetches from."""
 
     def __init__(self, cluster, topic, rack, isolation):
         self.values = []
@@ -70,7 +70,7 @@ class Reader:
         self.fetches = {b["nodeid"]: b["req"].get("Fetch", 0) for b in told["brokers"].values()}
 
     def read(self, holds):
-        """Until it `holds`."""
+        """Poll until `holds` returns true."""
         deadline = time.monotonic() + PATIENCE_S
         while not holds():
             assert time.monotonic() < deadline, (self.broker, len(self.values))
@@ -84,7 +84,7 @@ class Reader:
 
 
 class Writer:
-    """Of transactions, each second one aborted."""
+    """A transactional producer; every second transaction is aborted."""
 
     def __init__(self, cluster, topic):
         self.kept, self.dropped = [], []

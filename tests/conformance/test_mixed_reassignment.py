@@ -1,5 +1,5 @@
-"""kafka-reassign-partitions.sh moves partitions between brokers of Apache Kafka 3.9 and ours, under
-load, at the rate that it was told."""
+"""Test kafka-reassign-partitions.sh between brokers of Apache Kafka 3.9 and ours, under load and
+with a throttle."""
 
 from __future__ import annotations
 
@@ -30,20 +30,22 @@ MOVES = {
 }
 CONTROLLERS = {"theirs": 3, "ours": 1}
 QUICK, RATE, SECONDS = 50_000_000, 800_000, 10
-"""Bytes a second, and how long it is looked at."""
+"""Rates in bytes per second, and the seconds over which the rate is measured."""
 RATES = "leader.replication.throttled.rate,follower.replication.throttled.rate"
 VALUE, RECORDS = bytes(4_000), 5_000
 BULK = {
     "theirs": {"bulk-1": [1, 4], "bulk-3": [3, 2]},
     "ours": {"bulk-2": [2, 3], "bulk-4": [4, 1]},
 }
-"""By controller, topics: who leads it, and who is to follow.  No broker has either part twice, for
-what a quota counted in the seconds before is in its rate."""
+"""For each controller, topics with their leader and the follower to add.
+
+No broker has the same role twice, because a quota's rate includes the seconds before.
+"""
 SETTINGS = {
-    # What one fetch brings is little to what may pass in the time that is looked at, and much to
-    # the batch at its end that is cut off, which counts too.
+    # The size of one fetch is small compared to the bytes allowed during the measurement, and large
+    # compared to the incomplete batch at its end, which counts too.
     "replica.fetch.max.bytes": 100_000,
-    # How long who is held back waits before it is looked at again.
+    # Delay before a throttled fetcher tries again.
     "replica.fetch.backoff.ms": 100,
     "replica.fetch.wait.max.ms": 100,
 }
@@ -84,7 +86,8 @@ def create(cluster, topic, assignment):
 
 
 def is_placed(cluster, topic, assignment):
-    """All of these replicas are in sync and one of them leads; no other is there."""
+    """Return whether the replicas are exactly as assigned, all in sync, and one of them is
+    leader."""
     told = cluster.znode(f"/brokers/topics/{topic}")
     states = [cluster.state(topic, partition) for partition in range(len(assignment))]
     return (
@@ -115,7 +118,7 @@ def fill(cluster, topic):
 
 
 class Reassignment:
-    """Of `wanted`, replicas by topic and partition."""
+    """A reassignment to `wanted`, the replicas by topic and partition."""
 
     def __init__(self, scripts, cluster, file, wanted):
         self.topics = list(wanted)
@@ -142,7 +145,7 @@ class Reassignment:
         return done
 
     def verify(self):
-        """Until all is done, which clears the throttles."""
+        """Run --verify until all moves are completed, which also removes the throttles."""
 
         def is_done():
             done = self.run("--verify")
@@ -154,7 +157,7 @@ class Reassignment:
 
 
 def throttles(cluster, topics):
-    """What is set of them, by znode."""
+    """Return the throttle configs that are set, by znode path."""
     paths = [f"/config/brokers/{id_}" for id_ in KINDS]
     paths += [f"/config/topics/{topic}" for topic in topics]
     told = {path: (cluster.znode(path) or {}).get("config", {}) for path in paths}
@@ -189,10 +192,10 @@ def test_followers_of_the_other_kind_keep_to_the_throttle(
     def sizes():
         return {topic: size(cluster, follower, topic) for topic, (_, follower) in bulk.items()}
 
-    # The first second's share may pass at once.
+    # The first second's quota may be used at once.
     until(lambda: min(sizes().values()) > 2 * RATE)
     before, began_s = sizes(), time.monotonic()
-    time.sleep(SECONDS)  # it is a rate that is measured
+    time.sleep(SECONDS)  # a rate is measured
     after, seconds = sizes(), time.monotonic() - began_s
     rates = {topic: (after[topic] - before[topic]) / seconds for topic in bulk}
     print(f"{rates} bytes a second of {RATE}")
@@ -205,7 +208,7 @@ def test_followers_of_the_other_kind_keep_to_the_throttle(
 
 
 def size(cluster, id_, topic):
-    """Bytes of records that the broker has of partition 0."""
+    """Return the size of the broker's log of partition 0 in bytes."""
     files = (cluster.brokers[id_].data / f"{topic}-0").glob("*.log")
     return sum(file.stat().st_size for file in files)
 

@@ -1,4 +1,5 @@
-"""Three brokers of Apache Kafka 3.9 give their places to ours, one by one, and take them back."""
+"""Test a rolling replacement: three brokers of Apache Kafka 3.9 are replaced by ours one by one,
+and back."""
 
 from __future__ import annotations
 
@@ -31,11 +32,12 @@ STOP = """\
 kill "$1"
 while [ -e "/proc/$1/stat" ] && ! grep -q ') Z' "/proc/$1/stat"; do sleep 0.1; done
 """
-"""A zombie has stopped: who would ask after it is this test."""
+"""Script that ends a process and waits for it; a zombie counts as stopped, because only this test
+could reap it."""
 
 
 class Place:
-    """What a broker is to the cluster, whichever program it is: an id, an address, directories."""
+    """The identity of a broker independent of its program: id, address and directories."""
 
     def __init__(self, directory: Path, id_: int, zookeeper: str) -> None:
         self.directory = directory
@@ -51,11 +53,12 @@ class Place:
             *("--data", str(directory), "--port", str(self.port), "--zookeeper", zookeeper),
             *(f"--override={key}={value}" for key, value in settings.items()),
         ]
-        # Apache's start writes it.
+        # The start of Apache's broker writes this file.
         self._ours = [*K, "server-start", str(directory / "server.properties")]
 
     def start(self, kind: str) -> str:
-        """The command; its process leaves its id."""
+        """Return the shell command that starts the broker in the background and writes its process
+        id."""
         command = shlex.join(self._ours if kind == "k" else self._apache)
         inner = (
             f"echo $$ > {self.directory}/pid; exec {command} >> {self.directory}/output.txt 2>&1"
@@ -71,7 +74,10 @@ class Place:
         return int((self.directory / "pid").read_text())
 
     def program(self) -> str:
-        """Its words; nothing where none runs, or one that is not ours has got the number."""
+        """Return the command line of the running process.
+
+        Returns "" if none runs, or if the id belongs to an unrelated process.
+        """
         try:
             words = Path(f"/proc/{self.pid}/cmdline").read_text()
         except FileNotFoundError:
@@ -136,7 +142,7 @@ def load(places):
 
 @pytest.fixture
 def commands(tmp_path):
-    """A PATH with `k` on it."""
+    """A PATH that contains `k`."""
     k = tmp_path / "k"
     k.write_text(f'#!/bin/sh\nexec {shlex.join(K)} "$@"\n')
     k.chmod(0o755)
@@ -147,7 +153,7 @@ def commands(tmp_path):
 @pytest.mark.parametrize("kind", ["k", APACHE], ids=["to-ours", "and-back"])
 def test_a_broker_is_replaced_and_no_client_is_told_of_it(places, load, commands, kind, place):
     at = places[place]
-    # The last takes nothing over: it has what it fetches.
+    # The last one's data is deleted, so that it has to fetch everything.
     stop = at.stop if place < 2 else f"{at.stop}; rm -r {at.data}"
     run(
         shlex.join(["sh", str(REPLACE), stop, at.start(kind)]),

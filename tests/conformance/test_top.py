@@ -1,4 +1,5 @@
-"""`k top` tells of Apache's brokers what it tells of ours: with a ZooKeeper, and with KRaft."""
+"""Test that `k top` reports the same of Apache's brokers, with ZooKeeper and with KRaft, as of
+ours."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ def test_top(address):
         before = writer.written
         words = [*K, "top", "--once", "-o", "json", "--bootstrap-server", address]
         done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S)
-        # Looks are two seconds apart, and answers to the first may come late.
+        # Samples are two seconds apart, and responses to the first may be late.
         most = writer.written - before
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)

@@ -1,4 +1,4 @@
-"""Apache's own programs on our ZooKeeper: its shell, and a broker of Kafka 3.9."""
+"""Test Apache's own programs on our ZooKeeper server: its shell, and a broker of Kafka 3.9."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ def java():
 
 
 def typed(address: str) -> list[str]:
-    """What zookeeper-shell prints, without what differs between two runs."""
+    """Return the output of zookeeper-shell without the parts that differ between runs."""
     command = [*APACHE, "tool", VERSION, "zookeeper-shell.sh", address]
     done = subprocess.run(command, input=TYPED, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stderr
     text = done.stdout + done.stderr
     for varying, same in VARYING:
         text = re.sub(varying, same, text)
-    # The session's own events may come, or the program ends before.
+    # The session's own events may arrive before the program ends, or not.
     passing = r"\[?\d{4}-|$|WATCHER::|WatchedEvent state:\w+ type:None"
     lines = [line for line in text.splitlines() if not re.match(passing, line)]
     return [line.replace(address, "ADDRESS") for line in lines]
@@ -88,7 +88,7 @@ def test_the_shell_prints_the_same_on_both(tmp_path):
     with ZooKeeperServer(tmp_path / "apache") as apache:
         expected = typed(apache.address)
     with OwnZooKeeperServer(tmp_path / "own") as own:
-        # Events come beside the answers, so that lines of both mix.
+        # Events are printed by another thread, so their lines mix with the responses.
         assert sorted(typed(own.address)) == sorted(expected)
 
 
@@ -113,7 +113,7 @@ def test_a_broker_of_apaches_works_and_comes_back(tmp_path):
                 tool("kafka-console-producer.sh", broker, "--topic", "t", stdin=f"{life}\n")
                 epochs.append(asyncio.run(broker_epoch(connect)))
                 if life == 0:
-                    # The broker's session lives on while its ZooKeeper is killed and comes back.
+                    # The broker's session survives a kill and restart of its ZooKeeper.
                     zookeeper.kill()
                     zookeeper.start()
                     create = ["--create", "--topic", "u", "--partitions", "2"]

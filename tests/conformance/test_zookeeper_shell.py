@@ -1,4 +1,5 @@
-"""`k zookeeper-shell` answers as Apache's zookeeper-shell does, on our server and on Apache's."""
+"""Test that `k zookeeper-shell` prints the same as Apache's zookeeper-shell, on our server and on
+Apache's."""
 
 from __future__ import annotations
 
@@ -89,7 +90,7 @@ VARYING = (
     (r"(c|m)time = .*", r"\1time = "),
     (r"(c|m|p)Zxid = .*", r"\1Zxid = "),
     (r"ephemeralOwner = 0x\w{2,}", "ephemeralOwner = 0x."),
-    # Java's own names of the parser's exceptions come before what they say.
+    # Apache's shell prints the parser's Java exception names before their messages.
     (r"org\.apache\.\S+Exception: ", ""),
 )
 PASSING = re.compile(r"\[?\d{4}-|\[main\]|$|WATCHER::|WatchedEvent state:\w+ type:None")
@@ -103,7 +104,8 @@ def java():
 
 @pytest.fixture(params=[ZooKeeperServer, OwnZooKeeperServer])
 def servers(request, tmp_path):
-    """Two of a kind: what one shell did must not be seen by the other."""
+    """Addresses of two servers of the same kind, so that one shell's changes do not affect the
+    other."""
     with request.param(tmp_path / "1") as one, request.param(tmp_path / "2") as other:
         yield one.address, other.address
 
