@@ -1,4 +1,5 @@
-"""`k zookeeper-server-start` with Apache's ZooKeeper: found, started, refused with a remedy."""
+"""Test `k zookeeper-server-start` with Apache's ZooKeeper: where it is found, how it runs, and the
+error messages if something is missing."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ def k(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def errors(done: subprocess.CompletedProcess[str]) -> list[str]:
-    """But that it takes long, which it may."""
+    """Return the lines of standard error except notices of a slow start, which may appear."""
     return [line for line in done.stderr.splitlines() if "still starting" not in line]
 
 
@@ -68,7 +69,7 @@ def pids_of(path: Path) -> list[int]:
 
 @pytest.fixture
 def started():
-    """Files of servers that the test starts; they are killed in the end."""
+    """Config files of the servers that a test starts; the servers are killed at the end."""
     files: list[Path] = []
     yield files
     for file in files:
@@ -100,7 +101,7 @@ def test_three_are_one_ensemble_and_are_found_to_be_stopped(tmp_path, started):
         "leader",
     ]:
         assert time.monotonic() < deadline, (started[0].parent / "zookeeper.out").read_text()
-        time.sleep(0.1)  # it has no way to tell us
+        time.sleep(0.1)  # the server cannot notify this process
     servers = ",".join(f"127.0.0.1:{at[0]}" for at in ports.values())
     assert k("zookeeper-shell", servers, "ls", "/").stdout.splitlines()[-1] == "[zookeeper]"
     assert "LEADER ELECTION TOOK" in "".join(

@@ -1,4 +1,4 @@
-"""`k` as a user runs it: every command in a process of its own, against a broker of our own."""
+"""Test `k` as a user runs it: every command in its own process, against our broker."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def broker(tmp_path_factory):
 
 @pytest.fixture
 def k(broker):
-    """Run `k` with these words, and bytes as its input."""
+    """Function that runs `k` with these words, and with bytes as its input."""
 
     def run(*words: str, input: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         return subprocess.run(
@@ -56,7 +56,7 @@ def outcome(done):
 
 
 def consumed(k, topic, *words):
-    """All records of a topic, in the order of their lines."""
+    """Return the values of all records of a topic, sorted."""
     words = ("--from-beginning", "--exit-at-end", *words)
     done = k("console-consumer", "--topic", topic, *words)
     assert done.returncode == 0, done.stderr
@@ -257,7 +257,7 @@ def test_what_was_read_before_a_signal_is_sent(k, topic, number, status):
         assert k("console-consumer", *watching).returncode == 0
         sending.stdin.write(b"last\n")
         while _unread_bytes(sending.stdin):
-            time.sleep(0.01)  # it has no way to tell us
+            time.sleep(0.01)  # the command cannot notify this process
         sending.send_signal(number)
         assert sending.wait(TIMEOUT_S) == status
     lines = consumed(k, topic)
@@ -342,7 +342,7 @@ def test_records_are_deleted_once_agreed_and_a_dry_run_says_which(k, topic, tmp_
 
 @pytest.mark.parametrize("words", [(), ("--dry-run",), ("-o", "json")])
 def test_records_that_cannot_be_deleted_make_the_exit_status_1(k, topic, tmp_path, words):
-    """And those of other partitions are deleted all the same."""
+    """Records of other partitions are deleted nevertheless."""
     k("console-producer", "--topic", topic, input=b"a\n")
     lines = k("get-offsets", "--topic", topic).stdout.decode().split()
     ends = [int(line.rpartition(":")[2]) for line in lines]
@@ -371,7 +371,7 @@ def test_a_job_of_spark_is_refused_a_topic_that_is_not_there_before_spark_starts
 
 
 def _on_a_terminal(words, typed, environment, status=0) -> bytes:
-    """What a command shows where this is typed."""
+    """Return the output of a command run on a terminal with this input; assert its status."""
     ended, shown = on_a_terminal(words, typed=typed, environment=environment)
     assert ended == status
     return shown
@@ -414,7 +414,8 @@ def test_a_producer_outlives_the_restart_of_its_broker(tmp_path):
         assert done.stdout.split() == lines
 
 
-# A process begins with the peak of the one that started it, which is better not pytest.
+# A child process inherits the peak memory of its parent, so the parent is a small process instead
+# of pytest.
 PEAK_KIB_OF = """
 import resource, subprocess, sys
 code = subprocess.run(sys.argv[1:]).returncode
@@ -424,7 +425,7 @@ sys.exit(code)
 
 
 def test_an_endless_pipe_costs_no_memory(k, topic):
-    """What is piped in is twice what the process may hold."""
+    """The piped data is twice the memory that the process may use."""
     limit_bytes, size_bytes = 128 << 20, 256 << 20
     line = b"x" * 9_999 + b"\n"
     words = [*K, "console-producer", "--topic", topic, "--max-memory-bytes", str(16 << 20)]
@@ -459,7 +460,7 @@ def test_a_server_starts_in_the_background_and_is_stopped_by_its_number(tmp_path
             [*K, *words], capture_output=True, text=True, env=environment, cwd=tmp_path
         )
 
-    # The words stand for what `k server-stop` looks for; K itself runs under another name.
+    # `k server-stop` looks for these words in command lines; K itself runs under another name.
     program = tmp_path / "k"
     program.write_text("import sys; from kcli.main import main; sys.exit(main())\n")
     start = [sys.executable, str(program), "server-start", "-daemon", "server.properties"]
@@ -478,7 +479,7 @@ def test_a_server_starts_in_the_background_and_is_stopped_by_its_number(tmp_path
 
 
 def _wait_until_free(lock: Path) -> None:
-    """A broker holds this lock until its last step."""
+    """Wait for the data directory's lock, which a broker holds until its last step."""
     with open(lock, "rb+") as file:
         fcntl.lockf(file, fcntl.LOCK_EX)
 

@@ -1,4 +1,5 @@
-"""A cluster gets a fourth broker and loses its first, and no client is told of an error."""
+"""Test a cluster under load that gets a fourth broker and loses its first, without errors for
+clients."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ def k(cluster, command, *words, status=0):
 
 
 def partitions(cluster):
-    """Of all topics, internal ones too."""
+    """Return the rows of all topics' partitions, including internal topics."""
     return json.loads(k(cluster, "topics", "--describe", "-o", "json"))["items"]
 
 

@@ -1,4 +1,4 @@
-"""`k cluster roll`: brokers restarted one by one under load, and what keeps it from going on."""
+"""Test `k cluster roll`: brokers are restarted one by one under load, and errors stop it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ LINE = re.compile(r"broker (\d): answered again after [\d.]+ s, everything in sy
 
 
 class Rolled(Cluster):
-    """`kill` is the shell's command that ends a broker, as it was started first."""
+    """A cluster of `k cluster-start`; `kill` is a shell command that kills a broker's first
+    process."""
 
     def __init__(self, directory, *words):
         super().__init__(*words)
@@ -52,7 +53,7 @@ def test_every_broker_is_restarted_the_controller_last_and_no_record_is_lost(tmp
         found = [LINE.fullmatch(line)[1] for line in rolled.stdout.splitlines()]
         assert sorted(found) == ["1", "2", "3"]
         assert found[-1] == controller
-        # Each that died was reported, and came back as another process.
+        # Each kill was reported, and the broker came back as another process.
         assert {cluster.told(r"broker (\d) \(pid \d+\) died: .*")[1] for _ in found} == {*"123"}
 
 
@@ -93,12 +94,12 @@ def test_what_does_not_restart_a_broker_is_said(cluster, words, status, why):
 
 
 def test_the_first_that_does_not_come_back_ends_it_and_nobody_else_is_touched(cluster):
-    """Last in this file: a broker stays dead."""
+    """Last test of this file, because a broker stays dead."""
     told = cluster.k("cluster", "roll", "--restart", cluster.kill, "--wait", "2s")
     assert (told.returncode, told.stdout) == (1, "")
     (dead,) = re.findall(r"broker (\d) did not come back: .*Connection refused", told.stderr)
     assert cluster.told(r"broker (\d) \(pid \d+\) died: .*")[1] == dead
-    # Nor does it begin while a replica is away.
+    # It does not begin either while a replica is out of sync.
     told = cluster.k("cluster", "roll", "--restart", cluster.kill, "--wait", "1s")
     assert re.search(r"broker \d was not restarted: not in sync: t-0, t-1, t-2", told.stderr)
     cluster.process.send_signal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""`k cluster-start`: a cluster of this machine, as a person and a script meet it."""
+"""Test `k cluster-start`, a cluster on this machine: its output, signals, errors and data."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def k(*words: object, input: str = "") -> subprocess.CompletedProcess[str]:
 
 
 class Cluster:
-    """`k cluster-start` in a process, with what it says."""
+    """A process of `k cluster-start`, with its output."""
 
     def __init__(self, *words: object) -> None:
         self.words = words
@@ -66,7 +66,7 @@ class Cluster:
             self._said.put(None)
 
     def told(self, pattern: str) -> re.Match[str]:
-        """The next line that matches."""
+        """Return the match of the next line that matches the pattern completely."""
         while True:
             line = self._said.get(timeout=PATIENCE_S)
             assert line is not None, f"it ended without {pattern}:\n" + "\n".join(self.log)
@@ -114,7 +114,7 @@ class Cluster:
 
 
 def ended(pid: int) -> bool:
-    """Whether the process is gone, now or soon."""
+    """Return whether the process ends within `PATIENCE_S`."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -141,7 +141,7 @@ def test_it_tells_of_each_server_and_is_complete_when_it_says_so():
             if name != "zookeeper":
                 done = k("cluster", "list-endpoints", "--bootstrap-server", address, "-o", "tsv")
                 assert [line.split("\t")[0] for line in done.stdout.splitlines()[1:]] == [*"123"]
-        # All three are there for it at once.
+        # All three brokers are available at once.
         cluster.k("topics", "--create", "--topic", "orders", "--partitions", "3")
         assert "ReplicationFactor: 3" in cluster.k("topics", "--describe", "--topic", "orders")
         cluster.k("console-producer", "--topic", "orders", input="a\nb\n")
@@ -211,7 +211,7 @@ CLIENTS = ("kafka-python", "confluent-kafka", "Apache's console tools")
 
 
 def written_by(client: str, servers: str, topic: str, values: list[str]) -> None:
-    """Returns once each is acknowledged by all replicas in sync."""
+    """Produce the values with acks=all; return once all are acknowledged."""
     if client == "kafka-python":
         producer = kafka.KafkaProducer(bootstrap_servers=servers.split(","), acks="all")
         for sent in [producer.send(topic, value.encode()) for value in values]:
@@ -233,7 +233,7 @@ def written_by(client: str, servers: str, topic: str, values: list[str]) -> None
 
 
 def read_by(client: str, servers: str, topic: str, count: int) -> list[str]:
-    """As a group of the client's name."""
+    """Return `count` values, read in a group named after the client."""
     if client == "kafka-python":
         consumer = kafka.KafkaConsumer(
             topic,
@@ -378,7 +378,8 @@ def test_a_reader_that_has_gone_stops_nothing():
                 break
         process.stdout.close()
         os.kill(pids["broker 2"], signal.SIGKILL)
-        # It says both that this one died and that another one is ready, and goes on.
+        # It prints that the broker died and that its successor is ready, and continues without a
+        # reader.
         assert any("broker 2" in line and " started in " in line for line in process.stderr)
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=PATIENCE_S)
@@ -453,7 +454,7 @@ REMEDY = "name a directory that can be written to with --data"
     ("path", "reason"),
     [
         ("/sys/k-cluster", "Operation not permitted"),
-        # In which root, too, cannot make a file.
+        # Even root cannot create a file there.
         ("/proc", "No such file or directory"),
     ],
     ids=["to be made", "to be written to"],

@@ -1,6 +1,8 @@
-"""Every command against three brokers of which one is dead: it had been the controller, the
-coordinator of the group and of the transactional id, and the leader of a part of every topic, and
-clients are told its address first."""
+"""Test every command on a cluster of three brokers of which one is dead.
+
+The dead broker was the controller, the coordinator of the group and of the transactional id, and
+the leader of some partitions of every topic. Its address comes first in the bootstrap servers.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ VALUES = [f"{number}" for number in range(30)]
 
 
 class Crippled:
-    """A cluster with a dead broker, and what had been there before it died."""
+    """A cluster with a dead broker, and the ids that the dead broker coordinated."""
 
     def __init__(self, cluster: KafkaCluster) -> None:
         self.cluster = cluster

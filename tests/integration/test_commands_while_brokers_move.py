@@ -1,5 +1,5 @@
-"""Commands and clients that run on while each of three brokers goes in turn, stopped in order or
-killed, and comes back: leaders, coordinators and the controller move under them."""
+"""Test commands and clients that keep running while each of three brokers is stopped or killed in
+turn and restarted, so that leaders, coordinators and the controller move."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def cluster(tmp_path):
 
 
 class Running:
-    """A command that runs, and the lines that it has printed."""
+    """A running command, and the lines that it has printed."""
 
     def __init__(self, cluster, command, *words):
         words = [*K, command, "--bootstrap-server", cluster.bootstrap_servers, *words]
@@ -68,7 +68,7 @@ class Running:
             reader.start()
 
     def wait_for(self, count):
-        """Until it has printed so many lines."""
+        """Wait until the command has printed `count` lines."""
         deadline = time.monotonic() + PATIENCE_S
         while len(self.lines) < count:
             assert self.process.poll() is None, self.errors
@@ -76,7 +76,7 @@ class Running:
             time.sleep(PAUSE_S)
 
     def end(self, *, kill=False):
-        """Its exit status."""
+        """End the command and return its exit status."""
         if kill:
             self.process.kill()
         self.process.stdin.close()
@@ -89,7 +89,7 @@ class Running:
 
 
 class Steady:
-    """Calls `work` with 0, 1, ... in a thread, until it is ended."""
+    """Calls `work` with 0, 1, ... in a thread, until `end`."""
 
     def __init__(self, work):
         self.count = 0
@@ -107,7 +107,7 @@ class Steady:
             self.failure = error
 
     def end(self):
-        """How many calls there were."""
+        """Stop the thread and return the number of calls."""
         self._ended.set()
         self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive()
@@ -180,7 +180,7 @@ def test_nobody_loses_a_record_or_ends(cluster, leave):
 
 
 def committed(client):
-    """The values of "copied", by partition, as who reads only what is committed sees them."""
+    """Return the values of "copied", by partition, as a read_committed consumer gets them."""
     found = {partition: [] for partition in range(PARTITIONS)}
     with Blocking(Consumer, client | {"isolation.level": "read_committed"}) as consumer:
         partitions = [TopicPartition("copied", number) for number in range(PARTITIONS)]

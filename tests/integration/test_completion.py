@@ -1,4 +1,4 @@
-"""Completion as it is met: in bash, zsh and fish, and with a cluster behind it."""
+"""Test shell completion in bash, zsh and fish, with a running cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.tools import require
 
 ROOT = Path(__file__).parents[2]
 SHELLS = ("bash", "zsh", "fish")
-ANSWER_WITHIN_S = 30  # the clients' own patience is a minute
+ANSWER_WITHIN_S = 30  # the clients' own timeout is a minute
 
 LINES = [
     ("k topi", "k topics "),

@@ -1,4 +1,4 @@
-"""`k configs` against a broker of our own, and beside Apache's kafka-configs.sh on that broker."""
+"""Test `k configs` on our broker, and against Apache's kafka-configs.sh on the same broker."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def broker(tmp_path_factory):
 
 @pytest.fixture
 def k(broker, capsys):
-    """Run a line of `k configs` in this process: its status, and what it printed."""
+    """Function that runs a line of `k configs` in this process; returns its status and output."""
 
     def run(line, *words):
         status = main(["configs", *line.split(), *words])
@@ -143,7 +143,7 @@ def test_quotas_are_set_shown_and_taken_away(k):
     assert alter("--user-defaults --add-config request_percentage=50,consumer_byte_rate=1e7") == (
         "Completed updating default config for users in the cluster.\n"
     )
-    # The names go with the types in their order.
+    # The names are matched with the types in order.
     mixed = "--entity-type users --entity-default --entity-type clients --entity-name c2"
     alter(f"{mixed} --add-config producer_byte_rate=7")
     alter("--ip 127.0.0.1 --add-config connection_creation_rate=5")
@@ -295,7 +295,8 @@ def test_kafka_configs_and_k_configs_read_each_other_on_our_broker(k, topic):
     assert k(f"--describe --topic {topic}", "-o", "template={name}={value}")[1] == (
         "cleanup.policy=compact,delete\nsegment.ms=777777\n"
     )
-    # 3.9 changes brokers by AlterConfigs, with all that it was told is set.
+    # 3.9 changes broker configs with AlterConfigs, which replaces all configs; it sends those that
+    # it read.
     assert k("--alter --broker 0 --add-config max.connections=600")[0] == 0
     broker = ["--alter", "--entity-type", "brokers", "--entity-name", "0"]
     apache(OLD, *broker, "--add-config", "log.retention.ms=77777777")

@@ -1,4 +1,5 @@
-"""What k console-consumer prints, k console-producer reads: through real processes and pipes."""
+"""Test that k console-producer reads what k console-consumer prints, with real processes and
+pipes."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ record = st.tuples(
 def broker(tmp_path_factory):
     settings = {
         "group.initial.rebalance.delay.ms": 0,
-        # Members of the new protocol learn only by their heartbeats.
+        # Members of the new protocol learn of changes only from their heartbeats.
         "group.consumer.min.heartbeat.interval.ms": 500,
         "group.consumer.heartbeat.interval.ms": 500,
     }
@@ -56,7 +57,7 @@ def broker(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def k(broker):
-    """Run `k` with these words, and bytes as its input."""
+    """Function that runs `k` with these words, and with bytes as its input."""
 
     def run(*words: str, input: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         return subprocess.run(
@@ -84,7 +85,7 @@ def topic(new_topic):
 
 
 def pipe(environment, reading: str, writing: str) -> None:
-    """As a shell does it; both commands must succeed."""
+    """Connect the two commands with a pipe, as a shell does; both must succeed."""
     first = subprocess.Popen([*K, *reading.split()], stdout=subprocess.PIPE, env=environment)
     second = subprocess.run([*K, *writing.split()], stdin=first.stdout, env=environment)
     first.stdout.close()
@@ -99,7 +100,7 @@ async def write(address, topic, records):
 
 
 async def read(address, topic):
-    """Each partition's records, in order."""
+    """Return each partition's records, in order."""
     partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
     config = {"bootstrap.servers": address, "auto.offset.reset": "earliest"}
     async with Consumer(ConsumerConfig.of(config)) as consumer:
@@ -256,7 +257,7 @@ def test_a_signal_tells_how_many_records_were_delivered(k, topic):
 
 
 def committed(k, group: str) -> dict[int, int]:
-    """By partition."""
+    """Return the group's committed offset of each partition."""
     told = k("consumer-groups", "--describe", "--group", group, "-o", "json").stdout
     return {row["partition"]: row["current_offset"] for row in json.loads(told)["items"]}
 
@@ -319,7 +320,7 @@ def test_a_reader_that_has_gone_ends_it_though_no_record_comes(k, topic):
 
 @pytest.fixture(scope="module")
 def filled(k, broker, new_topic):
-    """Ten records in each partition: p0-0, p0-1, ...; a second apart."""
+    """A topic with ten records in each partition: p0-0, p0-1, ..., one second apart."""
     name = new_topic()
     records = [
         (partition, 1_700_000_000_000 + 1000 * n, b"k%d" % n, b"p%d-%d" % (partition, n), ())

@@ -1,4 +1,5 @@
-"""Readers in a group commit what they have handed to the operating system, and no more."""
+"""Test that consumers in a group commit only the records that they have written to standard
+output."""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ class Group:
         self.protocol = protocol
 
     def reading(self, topic, *words, **options):
-        """A member that reads from the beginning."""
+        """Start a member that reads from the beginning."""
         properties = [f"group.protocol={self.protocol}"]
         if self.protocol == "classic":
             properties.append(f"session.timeout.ms={SESSION_MS}")
@@ -88,7 +89,8 @@ def group(request, broker):
 
 
 def ended(reading):
-    """Its status, and how many records it says that it has printed."""
+    """Wait for the end; return the exit status and the number of messages it claims to have
+    processed."""
     status = reading.wait(TIMEOUT_S)
     with reading.stderr:
         told = reading.stderr.read().decode()
@@ -141,7 +143,7 @@ def test_a_reader_that_pauses_longer_than_a_session_costs_nothing(group):
         first = reading.stdout.readline()
         until(lambda: group.exists, TIMEOUT_S)
         member = group.row()["consumer_id"]
-        time.sleep(1.5 * SESSION_MS / 1000)  # a session has to pass
+        time.sleep(1.5 * SESSION_MS / 1000)  # a session timeout has to pass
         assert group.row()["consumer_id"] == member
         lines = [first, *reading.stdout]
     assert [int(line.partition(b"-")[0]) for line in lines] == list(range(RECORDS))
@@ -184,7 +186,7 @@ def verifiable(request, broker):
 
 def test_a_verifiable_consumer_commits_none_of_the_poll_that_it_could_not_tell_of(verifiable):
     with verifiable.reading("long", "--verbose", stdout=subprocess.PIPE) as reading:
-        # The lines of one poll are more than a pipe holds.
+        # The lines of one poll do not fit into a pipe's buffer.
         while b"record_data" not in reading.stdout.readline():
             pass
         reading.stdout.close()

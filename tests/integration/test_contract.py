@@ -1,5 +1,5 @@
-"""What holds for every command: rows in every format are of their documented shape, and however a
-command ends, it says why in a line and not with a traceback."""
+"""Test the contract of every command: rows have their documented shape in every format, and every
+end has a one-line reason instead of a traceback."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.support.transactions import hanging
 TIMEOUT_S = 60
 NAMES = [name for commands in COMMANDS.values() for name in commands]
 SHAPES = {id: shape for id, (name, shape) in declared().items() if " " not in (name or "")}
-"""But those of jobs on Spark."""
+"""Shapes of all commands except Spark jobs."""
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def broker(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def free_port():
-    """A port of 127.0.0.1 where nothing listens."""
+    """A port of 127.0.0.1 on which nothing listens."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield taken.getsockname()[1]
@@ -66,7 +66,7 @@ def free_port():
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """Files as they lie in a partition that had transactions."""
+    """Files of a partition that had transactions."""
     directory = tmp_path_factory.mktemp("t-0")
     records = [(5, b"k", b"\x1b[2J\n", [("h,\t", b"")]), (6, None, None, ())]
     log = encode_batch(records, producer_id=1, producer_epoch=0, base_sequence=0)
@@ -143,12 +143,12 @@ MEASURED = {
     for id, words in ROWS.items()
     if re.search("perf-test|e2e-latency|log-dirs|--watch|--once", words) is not None
 }
-"""Each run has figures of its own."""
+"""Shapes with measured values, which differ in each run."""
 
 
 @pytest.fixture
 def k(broker, files, capsys):
-    """Run a command in this process: its status, and what it printed."""
+    """Function that runs a command in this process; returns its status and output."""
 
     def run(line, *words):
         line = line.format(files=files / "00000000000000000000")
@@ -160,13 +160,13 @@ def k(broker, files, capsys):
 
 
 OF_MEMBERS = "k.consumer-groups.members/1"
-"""Looked at by test_groups_apache.py, where groups have members."""
+"""Tested by test_groups_apache.py, where groups have members."""
 OF_NODES = "k.spark-cluster.status/1"
-"""Looked at by spark/test_cluster.py, where a cluster of Spark runs."""
+"""Tested by spark/test_cluster.py, where a Spark cluster runs."""
 OF_MOVES = {"k.reassign-partitions.list/1", "k.reassign-partitions.plan/1"}
-"""Looked at by test_reassign_partitions.py and test_reassignment_plans.py, where they move."""
+"""Tested by test_reassign_partitions.py and test_reassignment_plans.py, where partitions move."""
 OF_CLUSTERS = {"k.cluster.roll/1", "k.doctor/1"}
-"""Looked at by test_cluster_roll.py and test_doctor.py, where brokers come and go."""
+"""Tested by test_cluster_roll.py and test_doctor.py, where brokers start and stop."""
 
 
 def test_every_shape_is_looked_at_here():
@@ -257,12 +257,12 @@ def test_a_reader_that_has_gone_ends_a_command_quietly(id, broker, files):
 
 
 SWEPT = [name for name in NAMES if name not in ("server-start", "cluster-start")]
-"""Brokers of hostile settings would start."""
+"""Commands except those that would start brokers, with hostile configs."""
 SWEEP_TIMEOUT_S = 180
 HOSTILE = ["", "\x1b[2J\u202e", "-1", "99999999999999999999", "/", "a=b", "{", "x" * 70_000]
 EXPECTED_ENDS = {0, 1, 2, 3, 124, 130}
-# Each line runs in a fork of a process that has run the first one, or nothing yet.  Ctrl-C comes
-# when no broker is found, or after so many seconds of its processor time.
+# Each line runs in a fork of a process that has run the first line, or nothing yet. Ctrl-C is sent
+# when no broker is found, or after `delay_s` seconds of CPU time.
 SWEEP = """
 import io, json, os, signal, sys
 from kcli.main import main
@@ -302,7 +302,7 @@ def needed(name):
 
 
 def hostile_lines(name):
-    """Each option with a hostile value, beside what else the command needs."""
+    """Yield lines with a hostile value for each option, next to the command's required words."""
     yield needed(name)
     yield [name]
     values = itertools.cycle(HOSTILE)
@@ -317,10 +317,11 @@ def hostile_lines(name):
 
 @pytest.fixture(scope="module")
 def sweep(tmp_path_factory, free_port):
-    """Run lines, each with the patience before its Ctrl-C; return what stood on standard error."""
+    """Function that runs lines, each with the CPU seconds before its Ctrl-C; returns (status, line)
+    of each."""
     environment = os.environ | {
         "K_BOOTSTRAP_SERVER": f"127.0.0.1:{free_port}",
-        "SIGNAL": "0",  # what `k server-stop` sends
+        "SIGNAL": "0",  # the signal that `k server-stop` sends
     }
     environment.pop("K_DEBUG", None)
 
@@ -358,12 +359,12 @@ def test_hostile_words_are_told_in_lines(name, sweep):
 @pytest.mark.parametrize("line", ["topics --list -o json", "console-producer --topic t"])
 def test_ctrl_c_is_quiet_at_any_moment(line, sweep):
     ends = sweep([(line.split(), ms / 1000) for ms in range(4, 300, 16)], "cold")
-    # One that had no line to send may have ended before.
+    # A command without records to send may end before the signal.
     assert {status for status, _ in ends} <= {0, 130, -signal.SIGINT}
 
 
 def interrupted(words, at: bytes) -> tuple[int, str]:
-    """A command whose standard error is a terminal, sent Ctrl-C when that shows a text."""
+    """Run a command with a terminal as standard error; send Ctrl-C when it shows the text `at`."""
     status, shown = on_a_terminal([*K, *words], only_stderr=True, interrupt_at=at)
     return status, shown.decode()
 

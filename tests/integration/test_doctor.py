@@ -1,4 +1,5 @@
-"""What `k doctor` looks for, provoked on real brokers, and found; nothing where all is well."""
+"""Test that `k doctor` finds problems provoked on real brokers, and finds none in a healthy
+cluster."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ def k(address, *words, status=0):
 
 
 def diagnosed(address, status=3):
-    """(check, severity, subject, found) of each finding."""
+    """Return (check, severity, subject, found) of each finding."""
     told = k(address, "doctor", "-o", "json", "--watch", "2s", status=status)
     return [
         (one["check"], one["severity"], one["subject"], one["found"])
@@ -145,12 +146,12 @@ def test_a_dead_broker_and_what_it_held_are_told_of(cluster):
             until(lambda: "Leader: none" in described(cluster))
         until(lambda: set(cluster.in_sync("orders")) == {1, 3})
         found = diagnosed(cluster.bootstrap_servers)
-        assert found.pop(0)[:2] == ("addresses", "warning")  # clients are given all three
+        assert found.pop(0)[:2] == ("addresses", "warning")  # clients get all three addresses
         assert names(found)[:2] == [
             ("brokers", "error", "broker 2"),
             ("partitions", "error", "partition lone-0"),
         ]
-        # With those of the internal topics, which lack the same broker.
+        # Includes partitions of the internal topics, which lack the same broker.
         assert found[2][:2] == ("partitions", "warning")
         assert found[2][2].startswith("partitions orders-0, ")
         assert "no leader; in sync: 2; broker 2 is down" in found[1][3]

@@ -1,4 +1,4 @@
-"""Settings changed of a running broker: listeners that open and close, and what a restart keeps."""
+"""Test config changes on a running broker: listeners that open and close, and persistence."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ def broker(tmp_path):
 
 
 def alter(address, kind, name, **overrides):
-    """The error's text, or None; underscores stand for dots, None takes a key away."""
+    """Alter configs; return the error message, or None.
+
+    Underscores in keys stand for dots; the value None deletes a key.
+    """
     configs = [
         {
             "name": key.replace("_", "."),
@@ -50,7 +53,7 @@ def described(address, kind, name, key):
 
 
 def told_at(address):
-    """Where clients of that address are told that the broker is."""
+    """Return the broker's address in the metadata that clients of this address get."""
     with WireClient(address) as client:
         (node,) = client.call(ApiKey.METADATA, 9, topics=[]).brokers
     return f"{node.host}:{node.port}"
@@ -155,7 +158,7 @@ def test_what_was_set_is_there_after_a_restart_and_after_kill_9(broker):
     ]
     broker.restart()
     assert kept() == before
-    # In force, not only told: the log rolls.
+    # The configs are in effect, not only described: the log rolls.
     for _ in range(3):
         brokers.append(broker.address, "t", [(0, None, b"x" * 600, ())])
     assert len(list((broker.data / "t-0").glob("*.log"))) == 3

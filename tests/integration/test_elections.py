@@ -1,5 +1,5 @@
-"""`k leader-election` and `k preferred-election` on three brokers: leadership that goes back to who
-came back, and what is left where no replica in sync is."""
+"""Test `k leader-election` and `k preferred-election` on three brokers: preferred elections after a
+restart, and unclean elections without in-sync replicas."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def cluster(tmp_path_factory):
 
 @pytest.fixture
 def k(cluster):
-    """Run a command: its status, and what it printed."""
+    """Function that runs a command; returns its status and output."""
 
     def run(command, *words, server=True, input=""):
         asked = ("--bootstrap-server", cluster.running_servers) if server else ()
@@ -48,7 +48,7 @@ def k(cluster):
 
 @pytest.fixture
 def create(k, request):
-    """Topics whose name is the test's."""
+    """Function that creates a topic named after the test."""
 
     def create(assignment):
         name = request.node.name.replace("[", "-").replace("]", "")[-200:]
@@ -75,7 +75,8 @@ def described(k, topic):
 
 
 def give_away(cluster, topic, number=0):
-    """The partition's first replica, which goes and comes back, and leads no more."""
+    """Kill and restart the partition's first replica, so that another leads; return the replica's
+    id."""
     first = cluster.leader_of(topic, number)
     cluster.kill(first)
     assert cluster.leader_of(topic, number) != first

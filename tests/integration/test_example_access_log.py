@@ -1,4 +1,4 @@
-"""The example of an access log prints what its README shows."""
+"""Test that the example of an access log prints what its README shows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SECONDS = re.compile(r"[0-9.]+ s$", re.M)
 
 
 def shown() -> str:
-    """What the README says that it prints."""
+    """Return the output shown in the README."""
     blocks = re.findall(
         r"^```\n(\$ .*?)^```$", (ROOT / SCRIPT).with_name("README.md").read_text(), re.M | re.S
     )
@@ -39,7 +39,7 @@ def shown() -> str:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """The tree as a user has it, who has installed k with the extra spark."""
+    """A source tree as a user has it after installing k with the extra spark."""
     shutil.copytree((ROOT / SCRIPT).parent, (tmp_path / SCRIPT).parent)
     bin_directory = tmp_path / ".venv/bin"
     bin_directory.mkdir(parents=True)
@@ -53,7 +53,7 @@ def test_an_access_log_lands_is_counted_and_audited_as_the_readme_shows(checkout
     require("java")
     names = {"PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_HOME"}
     environment = {name: text for name, text in os.environ.items() if name not in names}
-    # Into a file, as a terminal shows it: each writes after what the one before has written.
+    # A file keeps the output of all commands in order, as a terminal does.
     printed = checkout / "printed"
     with printed.open("w") as file:
         ran = run_all(

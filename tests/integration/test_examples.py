@@ -1,4 +1,4 @@
-"""Every example is a script that runs."""
+"""Test that every example runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LINES = ["plain", "", "tab\there", "naïve ünïcode", "x" * 5000, "last"]
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """The tree as a user has it, with a virtual environment that leads to this one."""
+    """A source tree as a user has it, with a virtual environment that leads to this one."""
     for name in ("examples", "LICENSE"):
         (tmp_path / name).symlink_to(ROOT / name)
     bin_directory = tmp_path / ".venv/bin"
@@ -59,7 +59,7 @@ def run(*words: object, cwd: Path, **environment: str) -> subprocess.CompletedPr
 
 
 def run_first_minute(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    # `cd dirname $0/..` must lead to the checkout, not to where the link points.
+    # `cd dirname $0/..` must lead to the checkout, not to the target of the link.
     script = checkout / "first-minute.sh"
     text = (ROOT / "examples/first-minute.sh").read_text()
     script.write_text(text.replace('cd "$(dirname "$0")/.."', 'cd "$(dirname "$0")"'))
@@ -146,7 +146,7 @@ def test_a_script_moved_from_kafkas_tools_says_the_same(
 
 
 def test_the_python_of_the_readme_runs(broker: BrokerProcess, tmp_path: Path) -> None:
-    """A script, and tests for pytest."""
+    """The README has a script, tests for pytest, and a Spark job that is not run here."""
     script, tests, _spark = re.findall(
         r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S
     )

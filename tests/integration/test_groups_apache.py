@@ -1,8 +1,8 @@
-"""`k consumer-groups` and `k groups` beside Apache's scripts, of Kafka 4.3.1, on the same brokers:
-the same text, to the letter, whoever wrote the broker.
+"""Test that `k consumer-groups` and `k groups` print the same text as Apache's scripts of Kafka
+4.3.1, on our broker and on Apache's.
 
-Lines are compared in any order, for Apache's has none.  The exit status is not: Apache's tool ends
-with 0 also where it was refused everything.
+Lines are compared in any order, because Apache's has none. The exit status is not compared:
+Apache's tool ends with 0 even if all its requests were refused.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ LONG = "a-topic.whose_name-is-longer-than-a-column"
 
 
 class Place(NamedTuple):
-    """A broker in which groups live, and what keeps them alive."""
+    """A broker with groups, and the consumers that keep the groups alive."""
 
     address: str
     consumers: list
@@ -57,7 +57,7 @@ def scripts():
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory):
-    """The broker of a kind, started when it is first asked for."""
+    """Function that returns the broker of a kind, started at the first call."""
     require("java")
     require("confluent_kafka")
     with contextlib.ExitStack() as running:
@@ -75,7 +75,8 @@ def places(tmp_path_factory):
 
 
 def _populated(address: str, *, by_kip_848: bool) -> Place:
-    """Groups: `live` with two members, one static; `idle` with offsets alone; `new` by KIP-848."""
+    """Create the groups: `live` with two members, one of them static; `idle` with offsets only;
+    `new` by KIP-848."""
     from confluent_kafka import Consumer, Producer, TopicPartition
 
     for topic, partitions in (("t", 3), (LONG, 2)):
@@ -91,7 +92,7 @@ def _populated(address: str, *, by_kip_848: bool) -> Place:
             "bootstrap.servers": address,
             "group.id": group,
             "enable.auto.commit": False,
-            # They stay, however long the tests take.
+            # Members stay, however long the tests take.
             "max.poll.interval.ms": 3_600_000,
         }
         return Consumer(given | {key.replace("_", "."): v for key, v in settings.items()})
@@ -135,7 +136,7 @@ class Told(NamedTuple):
 
 @pytest.fixture
 def k(capsys):
-    """Run a command in this process."""
+    """Function that runs a command in this process."""
 
     def run(place: Place, command: str, *words: str) -> Told:
         status = main([command, "--bootstrap-server", place.address, *words])
@@ -200,7 +201,7 @@ ROWS = [
 
 
 OF_OLD = [row for row in ROWS if re.search("--describe|--delete", row[2])]
-"""What a broker of another version may answer otherwise."""
+"""Rows that also run on a broker of an older version, because its responses may differ."""
 
 
 @pytest.mark.parametrize(
@@ -217,7 +218,7 @@ def test_answers_are_the_same(status, command, words, place, k, scripts):
     theirs = scripts.run(command, "--bootstrap-server", place.address, *words.split())
     assert sorted(ours.out.split("\n")) == sorted(theirs.out.split("\n"))
     assert ours.status == status
-    # What else they tell there is a stack trace, or a line of a log.
+    # Other lines on standard error are stack traces or log lines.
     assert sorted(_notices(ours.err)) == sorted(_notices(theirs.err))
 
 
@@ -226,7 +227,7 @@ def _notices(err: str) -> list[str]:
 
 
 def test_what_is_changed_is_changed_the_same(place, k, scripts, tmp_path):
-    """Each tool its own group, told apart by nothing else."""
+    """Each tool changes its own group; the groups differ only in their names."""
     plan = tmp_path / "plan.csv"
 
     def life(run, group):
@@ -295,7 +296,8 @@ def test_what_makes_no_sense_is_refused_in_the_same_words(words, places, k, scri
 
 
 def _words(line: str) -> list[str]:
-    """In any order, as Apache's tool names options that exclude each other."""
+    """Return the words sorted, because Apache's tool names mutually exclusive options in any
+    order."""
     line = line.removeprefix('Exception in thread "main" ')
     return sorted(re.split(",? ", line.removeprefix("joptsimple.UnavailableOptionException: ")))
 
@@ -353,12 +355,13 @@ def test_rows_tell_how_old_the_next_record_is(place, k):
     behind, ahead = (json.loads(line) for line in done.out.splitlines())
     assert (behind["current_offset"], behind["lag"]) == (3, 4)
     assert 0 < behind["lag_seconds"] < 3600
-    # More was committed than there is: nothing waits to be read.
+    # The committed offset is beyond the log's end: no record waits to be read.
     assert (ahead["lag"], ahead["lag_seconds"]) == (-93, 0)
 
 
 def test_a_gate_opens_when_a_group_has_come_so_far(place, k):
-    """Of t-0 it has four records to read; of t-2 more was committed than there is."""
+    """In t-0 the group has four records to read; in t-2 it committed an offset beyond the log's
+    end."""
     waiting = f"{GROUPS} --describe --group idle --until-lag".split()
     opened = k(place, *waiting, "4")
     assert opened == k(place, *f"{GROUPS} --describe --group idle".split())
@@ -434,7 +437,7 @@ def test_on_a_terminal_the_table_of_each_look_takes_the_place_of_the_last(place)
 
 
 def test_the_tools_of_3_9_read_the_same_of_our_broker(places, k):
-    """Their columns are as wide as they were then."""
+    """The column widths are those of 3.9."""
     place = places(kinds.OURS)
     server = ("--bootstrap-server", place.address)
     with ApacheScripts(OLD) as scripts:
@@ -447,7 +450,7 @@ def test_the_tools_of_3_9_read_the_same_of_our_broker(places, k):
             "--describe --all-groups --state",
             f"{RESET} --all-topics --to-current",
         ):
-            # On a busy machine the first question may take more than 5 s, which is the default.
+            # On a busy machine the first request may take more than the default of 5 s.
             asked = (*words.split(), "--timeout", "60000")
             ours, theirs = k(place, GROUPS, *asked), scripts.run(GROUPS, *server, *asked)
             assert sorted(_without_blanks(ours.out)) == sorted(_without_blanks(theirs.out))
@@ -476,7 +479,7 @@ def test_apaches_formatters_read_what_our_broker_keeps_of_groups(places, k):
     for name, process in printing.items():
         with process:
             text = process.stdout.read().decode()
-        # Kafka's formatters end no line.
+        # Kafka's formatters print no line separators.
         found[name] = json.loads("[" + text.replace('}{"key"', '},{"key"') + "]")
     offsets = {
         (key["group"], key["topic"], key["partition"]): one["value"]["data"]["offset"]

@@ -1,4 +1,4 @@
-"""What a real broker tells of itself: metrics, health, requests that were slow, log lines."""
+"""Test the observability of a real broker: metrics, health checks, slow requests, log lines."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ OF_OTHER_BROKERS = {
     catalog.CHANNEL_QUEUE,
     catalog.CHANNEL_TIMES,
 }
-"""Told by each broker that is followed, or is told by the controller."""
+"""Metrics for each other broker that is followed, or that the controller sends requests to."""
 
 
 def http_address(broker: BrokerProcess) -> str:
@@ -310,7 +310,7 @@ def test_hostile_http_clients_cost_others_nothing(broker, client):
                     (b"GET /" + b"x" * 100_000, b"GET / HTTP/1.1\r\nX: ", b"\0\xff")[number % 3]
                 )
         assert client.call(18, 0).error_code is ErrorCode.none
-        # The others are closed as they come, or wait in the backlog.
+        # The others are closed on connect, or wait in the backlog.
         until(lambda: len(os.listdir(f"/proc/{broker.pid}/fd")) < 2 * CONNECTIONS)
     until(lambda: answers(broker))
 

@@ -1,4 +1,5 @@
-"""Groups that balance themselves through a real ZooKeeper: members come, are killed, come back."""
+"""Test groups that rebalance themselves through a real ZooKeeper, while members join, are killed
+and come back."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ SETTINGS = {
 
 
 class Member:
-    """A console consumer; what it prints goes to a file, over all its lives."""
+    """A console consumer; the output of all its processes is appended to one file."""
 
     def __init__(self, directory: Path, number: int, connect: str) -> None:
         self.path = directory / f"member-{number}.txt"
@@ -76,7 +77,7 @@ class Member:
 
     def printed(self) -> list[tuple[int, int]]:
         lines = self.path.read_text().split("\n")[:-1]
-        # A process that is killed may leave half a line, which the next life's goes on in.
+        # A killed process may leave an incomplete line, which the next process continues.
         pairs = (line.split() for line in lines)
         return [(int(p[0]), int(p[1])) for p in pairs if len(p) == 2]
 
@@ -106,7 +107,7 @@ class Group:
         return found
 
     async def balanced(self, *members: Member) -> None:
-        """Until each of these owns as much as any other, and none else anything."""
+        """Wait until these members own all partitions, evenly distributed."""
         threads = sorted(member.thread for member in members)
         each, more = divmod(PARTITIONS, len(threads))
         wanted = [t for n, t in enumerate(threads) for _ in range(each + (n < more))]
@@ -123,7 +124,10 @@ class Group:
             await asyncio.sleep(LOOK_AGAIN_S)
 
     async def all_written(self) -> None:
-        """What a member had read when its session expired is read again by the next owner."""
+        """Wait until all offsets are written.
+
+        Records that a member had read when its session expired are read again by the next owner.
+        """
         deadline = time.monotonic() + PATIENCE_S
         while (offsets := await self.offsets()) != self.sent:
             assert time.monotonic() < deadline, offsets
@@ -139,7 +143,7 @@ class Group:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    """A ZooKeeper, a broker, and what the ZooKeeper is found by."""
+    """A ZooKeeper, a broker, and the connect string."""
     with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
         connect = f"{server.address}/k"
         settings = {"zookeeper.connect": connect, "broker.id": 1}
@@ -242,8 +246,9 @@ def test_the_old_tools_read_how_far_a_group_came(cluster):
 
 
 def shell(connect: str, *words: str) -> str:
-    """The last line that Kafka's zookeeper-shell answers with.  Another of its threads prints that
-    it is connected, sometimes as late as that.
+    """Return the last line that Kafka's zookeeper-shell prints in response.
+
+    Another of its threads prints the connection events, sometimes only at that point.
     """
     script = [sys.executable, apache_kafka.__file__, "tool", "3.9.2", "zookeeper-shell.sh"]
     shown = subprocess.run(

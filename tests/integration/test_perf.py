@@ -1,4 +1,5 @@
-"""Performance tests as cron runs them: against a real broker, on a way that can be made slow."""
+"""Test the performance commands as cron runs them, with a real broker behind a proxy that can
+delay."""
 
 from __future__ import annotations
 
@@ -56,7 +57,7 @@ def topic() -> str:
 
 @pytest.fixture
 def k(broker, way):
-    """Run `k`: status, standard output, standard error."""
+    """Function that runs `k`; returns status, standard output and standard error."""
 
     def run(*words: str) -> tuple[int, str, str]:
         done = subprocess.run(
@@ -179,7 +180,8 @@ def test_ctrl_c_ends_with_what_was_measured(k, topic):
 
 
 def crontab(path: Path, **edited: str) -> tuple[dict[str, str], str]:
-    """The environment and the command of its one line, as cron reads them after an edit."""
+    """Return the environment and the only command of a crontab, as cron reads them after the
+    edits."""
     environment, commands = {}, []
     for line in path.read_text().splitlines():
         if not line.strip() or line.startswith("#"):

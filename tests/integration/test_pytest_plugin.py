@@ -1,4 +1,4 @@
-"""The pytest plugin, as a project that installs k meets it."""
+"""Test the pytest plugin as used by a project that has installed k."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def topics(broker):
 
 @pytest.fixture
 def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
-    """A directory of tests, and no plugin but this one, whether it is installed or not."""
+    """A directory of tests in which only this plugin is loaded, whether it is installed or not."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     pytester.plugins = ["kcli.testing.pytest_plugin"]
     return pytester

@@ -1,5 +1,7 @@
-"""`k reassign-partitions` over three brokers of ours, each with two log directories: what moves is
-where it was to be, with all its records, and nothing is slowed down afterwards."""
+"""Test `k reassign-partitions` on three of our brokers with two log directories each.
+
+Partitions must end up where they were assigned, with all their records, and no throttle may remain.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,8 @@ def cluster(directory):
     for id, broker in cluster.brokers.items():
         broker.settings["log.dirs"] = ",".join(disk(directory, id, name) for name in DISKS)
         broker.settings["broker.rack"] = RACKS[id]
-        # A record a fetch, so that a move at a byte a second outlasts a test on any machine.
+        # One record per fetch, so that a move at one byte per second outlasts a test on any
+        # machine.
         broker.settings["replica.fetch.max.bytes"] = len(VALUE)
     with cluster:
         yield cluster
@@ -49,7 +52,7 @@ def disk(directory, id, name):
 
 
 class Topic:
-    """One with records on the brokers 1 and 2, and a file for plans."""
+    """A topic with records on brokers 1 and 2, and a file for plans."""
 
     def __init__(self, cluster, name, file):
         self.name = name
@@ -90,7 +93,7 @@ class Topic:
         return sorted(map(int, self.k("console-consumer", *words, *shown).split()))
 
     def throttles(self):
-        """Of the topic and of all brokers."""
+        """Return the names of the throttle configs of the topic and of all brokers."""
         entities = [("--topic", self.name), *(("--broker", str(id)) for id in IDS)]
         return [
             row["name"]
@@ -236,7 +239,7 @@ def test_a_plan_that_is_generated_can_be_carried_out(topic, racks):
     assert all(path.startswith("/") for one in current["partitions"] for path in one["log_dirs"])
     assert [one["log_dirs"] for one in plan["partitions"]] == [["any", "any"]] * PARTITIONS
     if racks == "with":
-        # Broker 1 is a rack by itself, so it has a replica of each partition.
+        # Broker 1 is the only one of its rack, so it has a replica of each partition.
         assert all(1 in one["replicas"] for one in plan["partitions"])
     topic.file.write_text(printed[4])
     words = ("--reassignment-json-file", str(topic.file))
@@ -247,7 +250,7 @@ def test_a_plan_that_is_generated_can_be_carried_out(topic, racks):
 
 
 def test_a_broker_says_that_a_replica_is_not_there_yet(cluster, topic, directory):
-    """Kafka's tool asks again after no other refusal."""
+    """Kafka's tool retries only after this error."""
     with WireClient(cluster.brokers[3].address) as client:
         asked = {
             "path": disk(directory, 3, "a"),

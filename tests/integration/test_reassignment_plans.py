@@ -1,4 +1,5 @@
-"""`k reassign-partitions --plan` on four brokers: carried out under load, cut short, taken back."""
+"""Test `k reassign-partitions --plan` on four brokers: executed under load, interrupted, and
+undone."""
 
 from __future__ import annotations
 
@@ -23,9 +24,9 @@ pytestmark = pytest.mark.story
 PATIENCE_S = 120
 PARTITIONS = 8
 FILL, BYTES = 40, 50_000
-"""Records of each partition, and their size."""
+"""Number of records in each partition, and their size."""
 SLOW = 100_000
-"""Bytes a second: a partition of 2 MB takes 20 seconds."""
+"""Bytes per second; a partition of 2 MB takes 20 seconds."""
 SETTINGS = {"zookeeper.session.timeout.ms": 4000, "offsets.topic.num.partitions": 2}
 
 
@@ -47,7 +48,7 @@ class Planned(Moves):
         return done.stdout + done.stderr
 
     def start(self, *words):
-        """Until a batch with bytes in it is on its way; the process."""
+        """Start the command; return its process once a batch with records is moving."""
         process = subprocess.Popen(self.words(*words), stdout=subprocess.DEVNULL)
         until(lambda: "t" in {one["topic"] for one in self.moving()})
         return process
@@ -69,7 +70,7 @@ def planned(tmp_path_factory):
 
 
 def carried(plan):
-    """Replicas of each broker."""
+    """Return the number of replicas on each broker."""
     counts = dict.fromkeys((1, 2, 3, 4), 0)
     for replicas in plan.values():
         for broker in replicas:
@@ -84,7 +85,7 @@ def test_a_plan_is_shown_and_nothing_moves(planned):
     assert lines[0] == ["BROKER", "RACK", "LEADERS", "REPLICAS", "BYTES"]
     assert [line[0] for line in lines[1:5]] == ["1", "2", "3", "4"]
     assert lines[4][2:8] == ["0", "->", "2", "0", "->", "4"]
-    # 16 replicas of 2 MB: four of them are the fourth broker's.
+    # 16 replicas of 2 MB, of which the fourth broker gets four.
     assert re.search(
         r"Partitions that change: \d+; 8\.\d MB to copy, 0:00:08 at the throttle\.", told
     )

@@ -1,4 +1,5 @@
-"""The small form of tests/soak/soak_reassignment.py: 1 % of its bytes, at 10 % of its rate."""
+"""Test a reassignment under load: the short form of tests/soak/soak_reassignment.py, with 1 % of
+its bytes at 10 % of its rate."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""`k replica-verification` on three brokers: replicas that are sound, one whose bytes changed on
-its disk, one that is not there for a while."""
+"""Test `k replica-verification` on three brokers: with equal replicas, with a corrupted replica,
+and with an unavailable broker."""
 
 from __future__ import annotations
 
@@ -99,8 +99,8 @@ def test_a_replica_that_differs_is_told_once_and_the_rest_is_verified(changed, t
 
 @pytest.mark.parametrize("topic", ["sound", "stamped"])
 def test_kafkas_script_says_the_same(changed, topic):
-    """What it says of a topic whose stored checksums differ, and of a sound one; for changed bytes
-    it does not look."""
+    """Compare the output for a topic with different stored checksums and for one with equal
+    replicas; Kafka's script does not detect changed record bytes."""
     require("java")
     words = ("--topics-include", topic, "--time", "-2", "--broker-list")
     words = (*words, changed.bootstrap_servers, *QUICK)

@@ -1,5 +1,6 @@
-"""Several brokers of one machine, each with a file, as `k server-start` and `-stop` know them; and
-the units and files for three machines, of which three directories take the place here."""
+"""Test several brokers on one machine, each with its own config file, started and stopped with `k
+server-start` and `k server-stop`; and the systemd example for three machines, with a directory in
+place of each."""
 
 from __future__ import annotations
 
@@ -41,11 +42,12 @@ def k(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 class Machines:
-    """Three directories with the brokers' files of the example, changed where they meet."""
+    """Three directories with the brokers' files of the systemd example, with ids, ports, paths and
+    addresses replaced."""
 
     def __init__(self, directory: Path, zookeeper: str) -> None:
         self.directory = directory
-        # No other broker of this machine has such ids.
+        # No other broker on this machine has these ids.
         self.ids = {machine: 20_000_000 + 10 * os.getpid() + machine for machine in IDS}
         self.ports = {machine: free_port() for machine in IDS}
         text = (SYSTEMD / "server.properties").read_text()
@@ -63,9 +65,9 @@ class Machines:
             for pattern, line in changes.items():
                 own, count = re.subn(pattern, line, own, flags=re.M)
                 assert count == 1, pattern
-            # Ids beyond those that ZooKeeper hands out.
+            # The ids are outside the range that ZooKeeper assigns.
             self.file(machine).write_text(own + "broker.id.generation.enable=false\n")
-        # The words stand for what `k server-stop` looks for; K itself runs under another name.
+        # `k server-stop` looks for these words in command lines; K itself runs under another name.
         (directory / "k").write_text("import sys; from kcli.main import main; sys.exit(main())\n")
 
     def file(self, machine: int) -> Path:
@@ -86,12 +88,12 @@ class Machines:
         )
 
     def pids(self) -> dict[str, int]:
-        """Those that run, by their file."""
+        """Return the process ids of the running brokers, by their file."""
         files = {str(self.file(machine)) for machine in IDS}
         return {w: one.pid for one in running(after_start) for w in one.words if w in files}
 
     def stopped(self, id: int, file: Path) -> None:
-        """`k server-stop` for that broker; returns once its process has ended."""
+        """Stop a broker with `k server-stop`; return once its process has ended."""
         process = os.pidfd_open(self.pids()[str(file)])
         try:
             assert k("server-stop", f"--node-id={id}").returncode == 0
@@ -135,11 +137,11 @@ def test_brokers_of_one_machine_are_one_cluster_and_are_stopped_one_by_one(machi
     assert set(machines.pids()) == {str(machines.file(machine)) for machine in (1, 3)}
     assert machines.registered() == {machines.ids[1], machines.ids[3]}
 
-    # --override counts, when it starts and when it is looked for.
+    # --override takes effect at the start and in the search for a process.
     other = machines.ids[2] + 5
     assert machines.start(2, "--override", f"broker.id={other}").returncode == 1  # meta.properties
     moved = ("--override", f"log.dirs={machines.directory}/data-4")
-    # It says by itself that it serves, whatever it logs.
+    # The start reports readiness independent of the log level.
     moved += ("--override", "log.level=ERROR")
     assert machines.start(2, "--override", f"broker.id={other}", *moved).returncode == 0
     assert machines.registered() == {machines.ids[1], machines.ids[3], other}
@@ -147,7 +149,7 @@ def test_brokers_of_one_machine_are_one_cluster_and_are_stopped_one_by_one(machi
     assert len(machines.pids()) == 3
     machines.stopped(other, machines.file(2))
     assert len(machines.pids()) == 2
-    # No file says process.roles, so nobody is meant.
+    # No file sets process.roles, so no process matches.
     assert k("server-stop", "--process-role=no-such-role").returncode == 0
     assert len(machines.pids()) == 2
 

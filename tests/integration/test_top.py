@@ -1,4 +1,4 @@
-"""`k top` shows what goes on in a real cluster: steady records, a broker that dies, all of them."""
+"""Test `k top` on a real cluster: steady load, a dead broker, and an unreachable cluster."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SETTINGS = {
     "zookeeper.session.timeout.ms": 2000,
 }
 BEHIND = 40
-"""How many of the first records the lagging group has read."""
+"""Offset that the lagging group has committed."""
 RECORD = b"x" * 200
 
 
@@ -42,7 +42,7 @@ def k(address, *words, status=0):
 
 
 def once(address, *words, status=0):
-    """The rows of one answer, by kind and name."""
+    """Return the rows of one sample, by kind and name."""
     told = k(address, "top", "--once", "-o", "json", *words, status=status)
     return {(row["kind"], row["name"]): row for row in json.loads(told.stdout)["items"]}
 
@@ -66,7 +66,8 @@ def cluster(tmp_path_factory):
 
 @contextlib.contextmanager
 def watched(address, *words):
-    """The rows of -o jsonl as they come, a look at a time: `next_look()`; ended by Ctrl-C."""
+    """Run `k top -o jsonl`; yield a function that returns the next row. The command is ended with
+    Ctrl-C."""
 
     def read():
         for line in process.stdout:
@@ -93,7 +94,7 @@ def watched(address, *words):
 
 
 def seen(next_row, holds):
-    """The first row for which this holds."""
+    """Return the first row for which `holds` returns true."""
     deadline = time.monotonic() + PATIENCE_S
     while not holds(row := next_row()):
         assert time.monotonic() < deadline, row
@@ -109,7 +110,7 @@ def test_what_is_written_and_what_is_left_to_read(cluster):
         until(lambda: writer.written > 10)
         before = writer.written
         rows = once(cluster.bootstrap_servers)
-        # Looks are two seconds apart, and answers to the first may come late.
+        # Samples are two seconds apart, and responses to the first may be late.
         most = writer.written - before
     orders, quiet = rows["topic", "orders"], rows["topic", "quiet"]
     assert 0 < orders["records_in_per_second"] < most
@@ -156,7 +157,7 @@ def test_only_some_are_shown(cluster):
     assert once(address, "--groups", "--group", "id.*", "--interval", "100ms").keys() == {
         ("group", "idle")
     }
-    # Groups that read another topic are not those of this one.
+    # Groups that read other topics are excluded.
     assert once(address, "--groups", "--topic", "quiet", "--interval", "100ms").keys() == {
         ("group", "idle")
     }
@@ -176,11 +177,11 @@ def test_tables_follow_one_another_where_there_is_no_terminal(cluster):
 def test_on_a_terminal_each_look_takes_the_place_of_the_one_before_until_ctrl_c(cluster):
     live = [*K, "top", "--interval", "200ms", "--bootstrap-server", cluster.bootstrap_servers]
     screen = os.environ | {"COLUMNS": "150", "LINES": "40", "TERM": "xterm"}
-    # The first look knows of no trend.
+    # The first sample has no trend yet.
     status, shown = on_a_terminal(live, environment=screen, interrupt_at=b"steady")
     assert status == INTERRUPTED
     assert shown.count(b"brokers 3, away 0, controller ") >= 2
-    assert b"\x1b[1A" in shown  # the cursor goes up again
+    assert b"\x1b[1A" in shown  # the cursor moves up again
     assert shown.rstrip().endswith(b"\x1b[?25h")  # and is shown again
     assert b"Traceback" not in shown
     small = screen | {"LINES": "12", "COLUMNS": "60"}
@@ -215,7 +216,7 @@ def test_a_broker_that_dies_is_away_and_its_replicas_have_left_the_isr(cluster):
             assert orders["state"] == "under-replicated"
             gone = seen(next_row, lambda row: is_broker(row, victim) and row["isr_left"] > 1)
             assert gone["under_replicated"] == gone["isr_left"]
-            # The others take records on.
+            # The other brokers continue to accept records.
             seen(next_row, lambda row: moved(row) and (row["records_in_per_second"] or 0) > 0)
         finally:
             cluster.start(victim)
@@ -247,7 +248,7 @@ def test_a_cluster_that_is_away_for_a_while_does_not_end_it(tmp_path):
             broker.kill()
             away = seen(next_row, lambda row: is_broker(row, 0) and row["state"] == "away")
             still = seen(next_row, lambda row: row.get("name") == "t")
-            assert still["time_ms"] == away["time_ms"]  # as it was seen last
+            assert still["time_ms"] == away["time_ms"]  # as in the last sample
             broker.start()
             back = seen(next_row, lambda row: is_broker(row, 0) and row["state"] == "up")
             assert back["time_ms"] > away["time_ms"]

@@ -1,4 +1,4 @@
-"""k where no C compiler was at hand when it was installed: what that leaves out is said."""
+"""Test k installed without a C compiler: the broker logs what is missing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class UnbuiltBroker(BrokerProcess):
 
 
 def answered(broker, **config):
-    """What a batch of three records gets whose header says two."""
+    """Return the error code for a batch of three records whose header says two."""
     name = create_topic(broker.address, f"t{len(config)}", **config)
     with WireClient(broker.address) as client:
         topic = Topic(name, topic_id(client, name))

@@ -1,4 +1,4 @@
-"""A broker whose cluster is in a real ZooKeeper: its znodes are there for old tools to read."""
+"""Test a broker with a real ZooKeeper: its znodes are readable by old tools."""
 
 from __future__ import annotations
 

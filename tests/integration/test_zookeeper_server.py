@@ -1,4 +1,4 @@
-"""`k zookeeper-server-start` and `-stop`: what they take, refuse, and say."""
+"""Test `k zookeeper-server-start` and `k zookeeper-server-stop`: config files, errors, output."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SERVES = re.compile(r"ZooKeeper listening on (\S+:\d+) in \d+ ms, data in (\S+) 
 
 @pytest.fixture
 def file(tmp_path):
-    """A configuration on a port that the server finds."""
+    """A config file with a port that the server chooses."""
     path = tmp_path / "zookeeper.properties"
     path.write_text(
         f"dataDir={tmp_path}/data\nclientPort=0\nclientPortAddress=127.0.0.1\nmaxClientCnxns=2\n"
@@ -48,7 +48,7 @@ def ask(address: str, word: bytes) -> str:
 
 
 class Server:
-    """Started, with `prefix` before its command."""
+    """A started server, with `prefix` before its command."""
 
     def __init__(self, file: Path, *prefix: str) -> None:
         command = [*prefix, *K, "zookeeper-server-start", str(file)]
@@ -103,7 +103,7 @@ def test_an_address_has_as_many_connections_as_the_file_says(file):
             try:
                 RawClient(server.address).connect().close()
                 break
-            except ConnectionError:  # it has not heard yet that one has gone
+            except ConnectionError:  # the server has not noticed the closed connection yet
                 assert time.monotonic() < deadline
 
 
@@ -155,7 +155,7 @@ def test_a_disk_that_fails_ends_it_and_what_was_answered_is_kept(file, tmp_path)
     def create(client, path, data):
         return client.call(OpCode.CREATE, CreateRequest(path, data, OPEN, 0))
 
-    # No file may have more than so many blocks, of 512 bytes or 1,024.
+    # Limits the size of a file to 64 blocks, of 512 or 1,024 bytes.
     limited = ("sh", "-c", 'ulimit -f 64; exec "$@"', "sh")
     with Server(file, *limited) as server:
         client = RawClient(server.address).connect()
@@ -199,7 +199,7 @@ def test_without_a_file_it_says_what_it_needs():
 
 
 def test_it_starts_in_the_background_and_is_stopped(file, tmp_path):
-    # The words stand for what `k zookeeper-server-stop` looks for; K runs under another name.
+    # `k zookeeper-server-stop` looks for these words in command lines; K runs under another name.
     program = tmp_path / "k"
     program.write_text("import sys; from kcli.main import main; sys.exit(main())\n")
     environment = os.environ | {"LOG_DIR": str(tmp_path / "logs")}
@@ -213,7 +213,7 @@ def test_it_starts_in_the_background_and_is_stopped(file, tmp_path):
     again = subprocess.run(start, **run | {"env": environment | {"LOG_DIR": str(tmp_path)}})
     assert again.returncode == 1
     assert "is used by another server" in again.stderr
-    # Nothing is sent to anybody else's, who may run here as well.
+    # Send no signal: other servers may be running on this machine.
     found = k("zookeeper-server-stop", env=os.environ | {"SIGNAL": "0"})
     assert (found.returncode, found.stdout, found.stderr) == (0, "", "")
     (own,) = (each.pid for each in running(after_start) if each.words == ["-daemon", str(file)])

@@ -1,4 +1,4 @@
-"""`k zookeeper-shell` without Java: its own options, what it cannot reach, and its statuses."""
+"""Test `k zookeeper-shell` without Java: its options, connection errors, and exit statuses."""
 
 from __future__ import annotations
 
