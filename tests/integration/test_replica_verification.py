@@ -40,8 +40,8 @@ def k(cluster):
 
 @pytest.fixture(scope="module")
 def changed(cluster, k):
-    """Three topics led by broker 1: in what broker 3 has of two of them a bit was flipped while it
-    was stopped, in a checksum and in a record."""
+    """Three topics led by broker 1. While broker 3 was stopped, one bit of two of its logs was
+    flipped, in a checksum and in a record."""
     topics = {"sound": None, "stamped": CRC_AT, "rotten": VALUE_AT}
     for topic in topics:
         made = k("topics", "--create", "--topic", topic, "--replica-assignment", "1:2:3")

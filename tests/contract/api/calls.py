@@ -1,4 +1,4 @@
-"""The calls that many of these tests make, in any version."""
+"""Calls that many of these tests make, in any version."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from tests.support.brokers import until
 from tests.support.wire_client import WireClient, milliseconds
 
 FIRST_WITH_TOPIC_IDS = 13
-"""Of Produce and of Fetch."""
+"""First versions of Produce and of Fetch that name topics by id."""
 
 UNKNOWN_TAGS = b"\x02\x70\x03abc\x71\x00"
-"""The tagged fields 112, of three bytes, and 113, of none."""
+"""Tagged fields 112, of three bytes, and 113, empty."""
 
 
 def compact(data: bytes) -> bytes:
-    """A string, or bytes, as flexible versions write them; of fewer than 127."""
+    """Encode a string or bytes of fewer than 127 bytes as flexible versions do."""
     return bytes((len(data) + 1,)) + data
 
 
 def array(*entries: bytes) -> bytes:
-    """As flexible versions write one."""
+    """Encode an array as flexible versions do."""
     return bytes((len(entries) + 1,)) + b"".join(entries)
 
 
@@ -43,12 +43,12 @@ def topic_id(client: WireClient, name: str) -> uuid.UUID:
 
 
 def node_id(client: WireClient) -> str:
-    """Of the one broker there is."""
+    """Return the id of the only broker."""
     return str(client.call(ApiKey.METADATA, 1, topics=[]).brokers[0].node_id)
 
 
 def told(client: WireClient, kind: int, name: str, key: str) -> Any:
-    """One setting as DescribeConfigs tells it, with its synonyms; None where it does not."""
+    """Return one config from DescribeConfigs, with its synonyms, or None if it is missing."""
     resource = {"resource_type": kind, "resource_name": name, "configuration_keys": [key]}
     answer = client.call(ApiKey.DESCRIBE_CONFIGS, 4, resources=[resource], include_synonyms=True)
     (result,) = answer.results
@@ -57,7 +57,7 @@ def told(client: WireClient, kind: int, name: str, key: str) -> Any:
 
 
 def partition_count(client: WireClient, name: str) -> int | None:
-    """None for a topic that does not exist."""
+    """Return the number of partitions, or None if the topic does not exist."""
     topics = [{"name": name}]
     answer = client.call(ApiKey.METADATA, 4, topics=topics, allow_auto_topic_creation=False)
     (found,) = answer.topics
@@ -65,7 +65,8 @@ def partition_count(client: WireClient, name: str) -> int | None:
 
 
 def batch(*values: bytes | None, timestamp: int = 1_000, **fields: Any) -> bytes:
-    """One record for each value, a millisecond apart; `fields` as encode_batch takes them."""
+    """Return a batch with one record per value, a millisecond apart; `fields` are those of
+    encode_batch."""
     return encode_batch([(timestamp + n, None, v, ()) for n, v in enumerate(values)], **fields)
 
 
@@ -84,7 +85,7 @@ def produce_fields(
 def produce_to(
     client: WireClient, version: int, topic: Topic, partitions: dict[int, bytes], *, acks: int = -1
 ) -> Any:
-    """The answers of those partitions, by partition."""
+    """Produce to several partitions; return the partitions' responses by index."""
     answer = client.call(
         ApiKey.PRODUCE, version, **produce_fields(version, topic, partitions, acks=acks)
     )
@@ -94,7 +95,7 @@ def produce_to(
 def produce(
     client: WireClient, version: int, topic: Topic, records: bytes, *, acks: int = -1
 ) -> Any:
-    """The answer of partition 0."""
+    """Produce to partition 0; return its response."""
     return produce_to(client, version, topic, {0: records}, acks=acks)[0]
 
 
@@ -135,18 +136,18 @@ def fetch_fields(
 def fetch_from(
     client: WireClient, version: int, topic: Topic, offsets: dict[int, int], **fields: Any
 ) -> Any:
-    """The answers of those partitions, by partition."""
+    """Fetch from several partitions; return the partitions' responses by index."""
     answer = client.call(ApiKey.FETCH, version, **fetch_fields(version, topic, offsets, **fields))
     return {p.partition_index: p for p in answer.responses[0].partitions}
 
 
 def fetch(client: WireClient, version: int, topic: Topic, offset: int, **fields: Any) -> Any:
-    """The answer of partition 0."""
+    """Fetch from partition 0; return its response."""
     return fetch_from(client, version, topic, {0: offset}, **fields)[0]
 
 
 Entity: TypeAlias = Sequence[tuple[str, str | None]]
-"""Whom a quota is for: types and names."""
+"""Entity of a quota: types and names."""
 
 
 def alter_quotas(
@@ -157,7 +158,7 @@ def alter_quotas(
     validate_only: bool = False,
     **bounds: float | None,
 ) -> Any:
-    """The answer for that entity; a bound of None takes the quota away."""
+    """Alter quotas; return the response for the entity. A bound of None removes the quota."""
     ops = [
         {"key": key, "value": 0.0 if value is None else value, "remove": value is None}
         for key, value in bounds.items()
@@ -172,7 +173,7 @@ def alter_quotas(
 
 
 def described_quotas(client: WireClient, entity: Entity) -> dict[str, float] | None:
-    """None for one that has none."""
+    """Return the entity's quotas, or None if it has none."""
     answer = client.call(ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, components=[])
     for entry in answer.entries:
         if sorted((e.entity_type, e.entity_name) for e in entry.entity) == sorted(entity):
@@ -181,7 +182,7 @@ def described_quotas(client: WireClient, entity: Entity) -> dict[str, float] | N
 
 
 def coordinated(client: WireClient, group: str) -> str:
-    """The group, once its coordinator answers."""
+    """Wait until the group's coordinator is ready; return the group."""
 
     def found() -> bool:
         (one,) = client.call(
@@ -206,7 +207,10 @@ def consumer_heartbeat(
     full: bool = False,
     **fields: Any,
 ) -> Any:
-    """The answer; who joins, or is to say all, says how long it takes to rebalance as well."""
+    """Send a heartbeat and return the response.
+
+    A member that joins, or sends all fields (`full`), also sends its rebalance timeout.
+    """
     says_all = full or epoch == 0
     given: dict[str, Any] = {"topic_partitions": ()} if says_all else {}
     return client.call(

@@ -1,4 +1,7 @@
-"""A broker in its own process, spoken to in raw frames; `tests.support.brokers` says which."""
+"""Fixtures: a broker in its own process and clients that send raw frames to it.
+
+`tests.support.brokers` decides which broker.
+"""
 
 import pytest
 
@@ -30,7 +33,7 @@ def served(broker):
 
 @pytest.fixture(autouse=True)
 def _version_is_served(request, kind, served):
-    """Apache's releases differ in what they serve; ours serves what its modules say."""
+    """Skip versions that an Apache release does not serve; ours serves what its modules declare."""
     version = request.node.callspec.params.get("version") if kind != brokers.OURS else None
     if version is not None and version not in served[request.module.KEY]:
         pytest.skip(f"Apache Kafka {kind} does not serve version {version}")
@@ -44,7 +47,8 @@ def only_ours(kind):
 
 @pytest.fixture
 def since_4(kind):
-    """Of groups by KIP-848, what they are configured with, and features; and no old Produce."""
+    """Skip on Apache Kafka 3.x, which lacks KIP-848 groups, their configs and features, and serves
+    old Produce versions."""
     if kind.startswith("3."):
         pytest.skip(f"what Apache Kafka {kind} promises here is less")
 
@@ -63,13 +67,13 @@ def _unharmed(broker):
 
 @pytest.fixture
 def name():
-    """Of a topic that does not exist."""
+    """Name of a topic that does not exist."""
     return next(TOPICS)
 
 
 @pytest.fixture
 def make_topic(broker):
-    """make_topic(partitions, **config): a new one."""
+    """make_topic(partitions, **config) creates a topic and returns it."""
 
     def make(partitions=1, **config):
         name = brokers.create_topic(broker.address, next(TOPICS), partitions, **config)
@@ -81,7 +85,7 @@ def make_topic(broker):
 
 @pytest.fixture
 def group(client):
-    """The id of a group that there is not; its coordinator is there."""
+    """The id of a group that does not exist, whose coordinator is ready."""
     name = next(GROUPS)
 
     def is_coordinated():

@@ -1,4 +1,4 @@
-"""The calls of a group's members, in any version."""
+"""Calls of a group's members, in any version."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tests.support.wire_client import WireClient, milliseconds
 
 NEWEST_JOIN, NEWEST_SYNC, NEWEST_HEARTBEAT, NEWEST_LEAVE = 9, 5, 4, 5
 NEWEST_COMMIT, NEWEST_FETCH = 9, 9
-"""Of those that name topics by their names."""
+"""Newest versions that name topics by their names."""
 FIRST_FETCH_OF_MANY = 8
 FIRST_WITH_TOPIC_IDS = 10
 PROTOCOL_TYPE, PROTOCOL = "consumer", "range"
 
 
 def subscription(*topics: str) -> bytes:
-    """What a consumer says of itself, in version 0."""
+    """Return a consumer's subscription metadata, in version 0."""
     named = b"".join(len(t).to_bytes(2) + t.encode() for t in topics)
     return b"\0\0" + len(topics).to_bytes(4) + named + b"\xff\xff\xff\xff"
 
@@ -40,7 +40,7 @@ def join_fields(group: str, member_id: str = "", *topics: str, **fields: Any) ->
 def join(
     client: WireClient, group: str, member_id: str = "", version: int = NEWEST_JOIN, **fields: Any
 ) -> Any:
-    """Come again with the id that was given, where that is asked for."""
+    """Join the group; join again with the assigned member id where that is required."""
     asked = join_fields(group, member_id, **fields)
     answer = client.call(ApiKey.JOIN_GROUP, version, **asked)
     if answer.error_code is ErrorCode.member_id_required:
@@ -51,7 +51,7 @@ def join(
 def join_both(
     one: WireClient, member_id: str, other: WireClient, group: str, **fields: Any
 ) -> tuple[Any, Any]:
-    """A member of a stable group joins again, since another comes."""
+    """Let a member of a stable group rejoin because another one joins; return both responses."""
     wanted = join_fields(group, **fields)
     asked = other.call(ApiKey.JOIN_GROUP, NEWEST_JOIN, **wanted)
     if asked.error_code is ErrorCode.member_id_required:
@@ -81,7 +81,7 @@ def sync(
 
 
 def stable(client: WireClient, group: str, *topics: str, **fields: Any) -> Any:
-    """A stable group of one member, as it was told."""
+    """Make a stable group of one member; return its JoinGroup response."""
     protocols = [{"name": PROTOCOL, "metadata": subscription(*topics)}]
     joined = join(client, group, **{"protocols": protocols} | fields)
     assert joined.error_code is ErrorCode.none, joined.error_code
@@ -115,7 +115,7 @@ def commit(
     version: int = NEWEST_COMMIT,
     **fields: Any,
 ) -> dict[int, ErrorCode]:
-    """By partition."""
+    """Commit offsets; return the error code of each partition."""
     member = {
         "generation_id_or_member_epoch": -1 if joined is None else joined.generation_id,
         "member_id": "" if joined is None else joined.member_id,
@@ -146,7 +146,7 @@ def fetch(
     version: int = NEWEST_FETCH,
     **fields: Any,
 ) -> Any:
-    """The answer for that group."""
+    """Fetch offsets; return the response for the group."""
     asked = None
     if topic is not None:
         asked = [named(version, topic) | {"partition_indexes": partitions}]
@@ -160,13 +160,13 @@ def fetch(
 def offsets(
     client: WireClient, group: str, topic: Topic, *partitions: int, **fields: Any
 ) -> dict[int, int]:
-    """By partition."""
+    """Return the committed offset of each partition."""
     found = fetch(client, group, topic, *partitions, **fields)
     return {p.partition_index: p.committed_offset for p in found.topics[0].partitions}
 
 
 @contextlib.contextmanager
 def many(broker: Any, count: int) -> Any:
-    """So many connections: one that waits to join cannot ask for anything else."""
+    """Yield `count` connections: one that waits to join cannot send other requests."""
     with contextlib.ExitStack() as stack:
         yield [stack.enter_context(WireClient(broker.address)) for _ in range(count)]

@@ -1,3 +1,5 @@
+"""Test AddOffsetsToTxn requests, in every served version, against our broker or Apache's."""
+
 import itertools
 
 import pytest

@@ -1,3 +1,5 @@
+"""Test AddPartitionsToTxn requests, in every served version, against our broker or Apache's."""
+
 import pytest
 
 from kserver.api import add_partitions_to_txn as module

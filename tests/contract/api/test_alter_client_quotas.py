@@ -1,3 +1,5 @@
+"""Test AlterClientQuotas requests, in every served version, against our broker or Apache's."""
+
 import pytest
 
 from kserver.api import alter_client_quotas as module

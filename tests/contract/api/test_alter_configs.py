@@ -1,3 +1,5 @@
+"""Test AlterConfigs requests, in every served version, against our broker or Apache's."""
+
 import pytest
 
 from kserver.api import alter_configs as module
@@ -13,7 +15,7 @@ DYNAMIC_TOPIC, DEFAULT = 1, 5
 
 
 def alter(client, version, kind, name, configs, *, validate_only=False):
-    """The error of the one resource, or None."""
+    """Return the error code of the only resource, or None."""
     resource = {
         "resource_type": kind,
         "resource_name": name,

@@ -1,3 +1,5 @@
+"""Test AlterReplicaLogDirs requests, in every served version, against our broker or Apache's."""
+
 import pytest
 
 from kserver.api import alter_replica_log_dirs as module
@@ -13,7 +15,7 @@ every_version = pytest.mark.parametrize("version", VERSIONS)
 
 
 def move(client, version, path, topic, *partitions):
-    """The error codes, by partition."""
+    """Return the error code of each partition."""
     topics = [{"name": topic, "partitions": partitions}]
     (found,) = client.call(KEY, version, dirs=[{"path": str(path), "topics": topics}]).results
     assert found.topic_name == topic

@@ -1,3 +1,5 @@
+"""Test ApiVersions requests, in every served version, against our broker or Apache's."""
+
 import struct
 
 import pytest
@@ -59,7 +61,7 @@ def test_a_version_from_the_future_is_answered_in_version_0_and_may_begin_again(
 def test_the_header_of_its_answer_never_has_tagged_fields(client, version):
     correlation_id = client.send(KEY, version, **SOFTWARE)
     frame = client.receive_frame()
-    # Directly behind the correlation id: the error code, then a count of APIs.
+    # The error code follows the correlation id directly, then the number of APIs.
     assert struct.unpack_from(">ih", frame) == (correlation_id, 0)
     count = struct.unpack_from(">i", frame, 6)[0] if version < 3 else frame[6] - 1
     assert 0 < count < 127

@@ -1,4 +1,4 @@
-"""What holds for every API: frames, order, and how a connection ends."""
+"""Test what is common to all APIs: frames, the order of responses, and the end of a connection."""
 
 import struct
 
@@ -15,7 +15,7 @@ API_VERSIONS = api_versions.KEY
 
 
 def test_requests_sent_together_are_answered_in_order(client, topic):
-    # A slow one, a parked one, and quick ones behind them.
+    # A slow request and a parked one, followed by quick ones.
     client.send(ApiKey.METADATA, 1, topics=None)
     client.send(ApiKey.FETCH, 11, **fetch_fields(11, topic, {0: 0}, max_wait_ms=300))
     client.send(ApiKey.PRODUCE, 9, **produce_fields(9, topic, {0: batch(b"a")}))

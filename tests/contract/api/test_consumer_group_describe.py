@@ -1,3 +1,5 @@
+"""Test ConsumerGroupDescribe requests, in every served version, against our broker or Apache's."""
+
 import itertools
 
 import pytest

@@ -1,3 +1,5 @@
+"""Test ConsumerGroupHeartbeat requests, in every served version, against our broker or Apache's."""
+
 import itertools
 import uuid
 
@@ -32,7 +34,7 @@ def assigned(answer):
 
 @pytest.fixture
 def member(client, topic, group):
-    """member(version, id, ...): joined; its answer."""
+    """member(version, id, ...) joins the group and returns the response."""
 
     def join(version, member_id, **fields):
         fields = {"subscribed_topic_names": [topic.name]} | fields
@@ -228,7 +230,7 @@ def test_what_makes_no_sense_is_refused(client, topic, group, version, fields):
     [("group_id", ErrorCode.invalid_request), ("member_id", ErrorCode.unknown_server_error)],
 )
 def test_what_no_record_can_hold_is_refused(client, only_ours, topic, group, version, field, error):
-    """Apache's broker closes the connection."""
+    """Apache's broker closes the connection instead."""
     named = {"group_id": group, "member_id": "m"} | {field: "x" * 40_000}
     answer = consumer_heartbeat(
         client,
@@ -245,7 +247,7 @@ def test_what_no_record_can_hold_is_refused(client, only_ours, topic, group, ver
 
 @pytest.fixture
 def _switched_off(only_ours, client):
-    """`group.version` is what it was before KIP-848."""
+    """Set `group.version` to its level before KIP-848."""
 
     def set_to(level, how):
         update = {"feature": "group.version", "max_version_level": level, "upgrade_type": how}
@@ -284,7 +286,7 @@ class TestPatterns:
             found[:] = assigned(answer)
             return found
 
-        until(is_given)  # Apache's looks for topics behind its first answer
+        until(is_given)  # Apache's broker resolves the pattern after its first response
         assert found == [(topic.id, 0)]
 
     def test_a_pattern_of_another_dialect_is_refused(self, client, group, version):

@@ -1,3 +1,5 @@
+"""Test CreateAcls requests, in every served version, against our broker or Apache's."""
+
 import pytest
 
 from kserver.api import create_acls as module

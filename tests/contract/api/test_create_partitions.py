@@ -1,3 +1,5 @@
+"""Test CreatePartitions requests, in every served version, against our broker or Apache's."""
+
 import pytest
 
 from kserver.api import create_partitions as module

@@ -1,3 +1,5 @@
+"""Test CreateTopics requests, in every served version, against our broker or Apache's."""
+
 import pytest
 
 from kserver.api import create_topics as module
@@ -13,7 +15,8 @@ TIMEOUT = milliseconds(30_000)
 
 
 def create(client, version, *topics, validate_only=False):
-    """The answers to topics given as dicts; by default of one partition and one replica."""
+    """Create topics, given as dicts with one partition and one replica by default; return the
+    responses."""
     full = [{"num_partitions": 1, "replication_factor": 1} | topic for topic in topics]
     answer = client.call(KEY, version, topics=full, timeout=TIMEOUT, validate_only=validate_only)
     return list(answer.topics)

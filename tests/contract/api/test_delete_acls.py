@@ -1,3 +1,5 @@
+"""Test DeleteAcls requests, in every served version, against our broker or Apache's."""
+
 import pytest
 
 from kserver.api import delete_acls as module

@@ -1,3 +1,5 @@
+"""Test DeleteGroups requests, in every served version, against our broker or Apache's."""
+
 import pytest
 
 from kserver.api import delete_groups as module
@@ -10,7 +12,7 @@ every_version = pytest.mark.parametrize("version", VERSIONS)
 
 
 def delete(client, version, *groups):
-    """By group."""
+    """Return the error code of each group."""
     results = client.call(KEY, version, groups_names=groups).results
     return {result.group_id: result.error_code for result in results}
 

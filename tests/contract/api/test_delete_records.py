@@ -1,3 +1,5 @@
+"""Test DeleteRecords requests, in every served version, against our broker or Apache's."""
+
 import pytest
 
 from kserver.api import delete_records as module
@@ -15,7 +17,7 @@ newest = max(VERSIONS)
 
 
 def delete(client, version, topic, offsets):
-    """(error code, low watermark) by partition."""
+    """Return (error code, low watermark) of each partition."""
     asked = [{"partition_index": p, "offset": offset} for p, offset in offsets.items()]
     answer = client.call(
         KEY,
@@ -41,7 +43,7 @@ def test_the_log_starts_where_it_was_asked_to(client, filled, version):
     assert delete(client, version, name, {0: 3}) == {0: (ErrorCode.none, 3)}
     assert fetch(client, 12, filled, 2).error_code is ErrorCode.offset_out_of_range
     assert fetch(client, 12, filled, 3).log_start_offset == 3
-    # Never back.
+    # The log start offset never moves back.
     assert delete(client, version, name, {0: 1}) == {0: (ErrorCode.none, 3)}
     assert delete(client, version, name, {0: -1}) == {0: (ErrorCode.none, 10)}
     answer = fetch(client, 12, filled, 10)

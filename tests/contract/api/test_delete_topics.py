@@ -1,3 +1,5 @@
+"""Test DeleteTopics requests, in every served version, against our broker or Apache's."""
+
 import uuid
 
 import pytest
@@ -15,7 +17,7 @@ TIMEOUT = milliseconds(30_000)
 
 
 def delete(client, version, *names):
-    """The error codes, by name."""
+    """Return the error code of each name."""
     if version >= DELETES_BY_ID_FROM:
         named = {"topics": [{"name": name, "topic_id": None} for name in names]}
     else:

@@ -1,3 +1,5 @@
+"""Test DescribeAcls requests, in every served version, against our broker or Apache's."""
+
 import pytest
 
 from kserver.api import describe_acls as module

@@ -1,3 +1,5 @@
+"""Test DescribeClientQuotas requests, in every served version, against our broker or Apache's."""
+
 import pytest
 
 from kserver.api import describe_client_quotas as module
@@ -11,7 +13,7 @@ EXACT, DEFAULT, ANY = 0, 1, 2
 
 
 def describe(client, version, *components, strict=False):
-    """What is told, as {entity: bounds}, both as sorted pairs."""
+    """Return the described quotas as {entity: bounds}, both as sorted pairs."""
     asked = [{"entity_type": t, "match_type": how, "match": name} for t, how, name in components]
     answer = client.call(KEY, version, components=asked, strict=strict)
     assert answer.error_code is ErrorCode.none, answer.error_message
@@ -25,7 +27,7 @@ def describe(client, version, *components, strict=False):
 
 @pytest.fixture
 def quotas(client, name):
-    """Of a user of that name: his own, his at a client, the default client's of his."""
+    """Quotas of a user of that name: alone, with a client id, and with the default client id."""
     made = {
         (("user", name),): {"producer_byte_rate": 1e6, "request_percentage": 50.5},
         (("client-id", "c"), ("user", name)): {"consumer_byte_rate": 2e6},

@@ -1,3 +1,5 @@
+"""Test DescribeCluster requests, in every served version, against our broker or Apache's."""
+
 import pytest
 
 from kserver.api import describe_cluster as module

@@ -1,3 +1,5 @@
+"""Test DescribeConfigs requests, in every served version, against our broker or Apache's."""
+
 import pytest
 
 from kserver.api import describe_configs as module
@@ -128,7 +130,7 @@ def test_an_unknown_kind_of_resource_is_refused(client, version):
 
 @pytest.fixture
 def segment_bytes_of_all(client):
-    """`log.segment.bytes` is set for all brokers."""
+    """Set `log.segment.bytes` for all brokers during a test."""
 
     def alter(operation, value):
         change = {"name": "log.segment.bytes", "config_operation": operation, "value": value}

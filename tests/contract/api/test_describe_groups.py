@@ -1,3 +1,5 @@
+"""Test DescribeGroups requests, in every served version, against our broker or Apache's."""
+
 import pytest
 
 from kserver.api import describe_groups as module
@@ -23,7 +25,8 @@ FIRST_WITH_OPERATIONS, FIRST_WITH_INSTANCE_ID, FIRST_WITH_NOT_FOUND = 3, 4, 6
 
 
 def described(client, version, *groups, **fields):
-    """In the order asked, whatever it is told in."""
+    """Return the described groups in the order of the request, whatever the order of the
+    response."""
     found = {g.group_id: g for g in client.call(KEY, version, groups=groups, **fields).groups}
     return [found[group] for group in groups]
 
@@ -57,7 +60,7 @@ def test_in_a_rebalance_it_is_not_said_what_members_said(client, group, version)
 def test_what_was_to_be_assigned_anew_is_nobodys_once_that_is_called_off(
     broker, client, group, version
 ):
-    """A rebalance that begins while the leader of the one before is still to assign."""
+    """A rebalance begins while the leader of the previous one has not sent its assignments yet."""
     with many(broker, 2) as (one, other):
         member_id = stable(one, group).member_id
         join_both(one, member_id, other, group)

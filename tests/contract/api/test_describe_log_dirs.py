@@ -1,3 +1,5 @@
+"""Test DescribeLogDirs requests, in every served version, against our broker or Apache's."""
+
 import pytest
 
 from kserver.api import describe_log_dirs as module
@@ -9,7 +11,7 @@ every_version = pytest.mark.parametrize("version", VERSIONS)
 
 
 def described(client, version, topics):
-    """The directory, and (size, lag, is future) of its replicas."""
+    """Return the directory, and (size, lag, is future) of its replicas."""
     answer = client.call(KEY, version, topics=topics)
     assert getattr(answer, "error_code", ErrorCode.none) is ErrorCode.none
     (directory,) = answer.results

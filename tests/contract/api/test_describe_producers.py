@@ -1,3 +1,5 @@
+"""Test DescribeProducers requests, in every served version, against our broker or Apache's."""
+
 import pytest
 
 from kserver.api import describe_producers as module

@@ -1,3 +1,5 @@
+"""Test DescribeTopicPartitions requests, in every version, against our broker or Apache's."""
+
 import pytest
 
 from kserver.api import describe_topic_partitions as module
@@ -26,7 +28,7 @@ def test_tells_of_each_partition_leader_replicas_and_isr(client, make_topic, ver
     for partition in found.partitions:
         assert tuple(partition.replica_nodes) == tuple(partition.isr_nodes)
         assert partition.leader_id == partition.replica_nodes[0]
-        # Java's client dereferences them.
+        # Java's client dereferences them, so they must not be null.
         assert partition.eligible_leader_replicas is not None
         assert partition.last_known_elr is not None
     assert answer.next_cursor is None

@@ -1,3 +1,5 @@
+"""Test DescribeTransactions requests, in every served version, against our broker or Apache's."""
+
 import time
 
 import pytest

@@ -1,3 +1,5 @@
+"""Test ElectLeaders requests, in every served version, against our broker or Apache's."""
+
 import pytest
 
 from kserver.api import elect_leaders as module
@@ -10,7 +12,7 @@ PREFERRED, UNCLEAN = 0, 1
 
 
 def elect(client, version, partitions, election=PREFERRED):
-    """Error codes by topic and partition; `partitions` is None for all."""
+    """Return the error codes by topic and partition; `partitions` is None for all."""
     wanted = partitions and [{"topic": t, "partitions": tuple(p)} for t, p in partitions.items()]
     fields = {"election_type": election} if version >= 1 else {}
     answer = client.call(

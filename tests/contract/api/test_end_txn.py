@@ -1,3 +1,5 @@
+"""Test EndTxn requests, in every served version, against our broker or Apache's."""
+
 import pytest
 
 from kserver.api import end_txn as module
@@ -27,11 +29,11 @@ from_5 = pytest.mark.parametrize("version", [v for v in VERSIONS if v >= 5])
 NONE = ErrorCode.none
 READ_COMMITTED = 1
 LONG_MS = 25_000
-"""Less than a client's patience."""
+"""Less than a client's timeout."""
 
 
 def begin(client, producer, topic, version, value=b"a", sequence=0):
-    """One record in a transaction, as a client of that EndTxn writes it."""
+    """Produce one record in a transaction, as a client of that version of EndTxn does."""
     if version < module.FIRST_WITH_EPOCH_BUMPS:
         assert set(add(client, 3, producer, {topic.name: (0,)}).values()) == {NONE}
         written = write(client, producer, topic, value, sequence=sequence, version=BY_TOPIC_NAME)
@@ -41,7 +43,7 @@ def begin(client, producer, topic, version, value=b"a", sequence=0):
 
 
 def following(client, producer, answer, version):
-    """What the producer goes on with."""
+    """Wait for the end of the transaction; return the producer with its next epoch."""
     settled(client, producer)
     if version < module.FIRST_WITH_EPOCH_BUMPS:
         return producer

@@ -1,3 +1,5 @@
+"""Test Fetch requests, in every served version, against our broker or Apache's."""
+
 import struct
 import time
 import uuid
@@ -49,7 +51,7 @@ JAVA_KNOWS = {
     ErrorCode.unknown_topic_id,
     ErrorCode.inconsistent_topic_id,
 }
-"""Errors of a partition that Java's consumer can handle; any other ends its poll."""
+"""Partition errors that Java's consumer can handle; any other ends its poll."""
 
 
 def versions_since(first):
@@ -339,7 +341,7 @@ def test_a_session_tells_only_what_changed(client, make_topic, version):
     produce_to(client, PRODUCE_VERSION, topic, {1: batch(b"a")})
     assert told(ask(full.session_id, 2, {})) == {1: [b"a"]}
     assert told(ask(full.session_id, 3, {1: 1})) == {}
-    # What is forgotten is told no more.
+    # Partitions removed from the session are not returned any more.
     named = {"topic_id": topic.id} if version >= FIRST_WITH_TOPIC_IDS else {"topic": topic.name}
     forgotten = [named | {"partitions": [2]}]
     produce_to(client, PRODUCE_VERSION, topic, {0: batch(b"b"), 2: batch(b"c")})

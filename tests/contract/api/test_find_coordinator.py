@@ -1,3 +1,5 @@
+"""Test FindCoordinator requests, in every served version, against our broker or Apache's."""
+
 import pytest
 
 from kserver.api import find_coordinator as module
@@ -24,7 +26,7 @@ def test_this_broker_is_found_and_its_topic_made(broker, client, version, coordi
 
     def found():
         (one,) = ask(client, version, coordinator, "a")
-        # Apache's makes the topic behind its first answer.
+        # Apache's broker creates the topic after its first response.
         return one.error_code is not ErrorCode.coordinator_not_available
 
     until(found)

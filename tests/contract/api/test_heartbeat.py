@@ -1,3 +1,5 @@
+"""Test Heartbeat requests, in every served version, against our broker or Apache's."""
+
 import pytest
 
 from kserver.api import heartbeat as module
@@ -68,6 +70,6 @@ def test_members_go_on_when_the_coordinator_was_away(broker, client, group):
     broker.kill()
     broker.start()
     with many(broker, 1) as (again,):
-        # While groups are loaded every heartbeat is fine.
+        # While groups are loaded every heartbeat succeeds.
         until(lambda: sync(again, group, joined, {}).assignment == b"mine")
         assert heartbeat(again, group, joined) is ErrorCode.none

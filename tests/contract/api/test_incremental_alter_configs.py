@@ -1,3 +1,5 @@
+"""Test IncrementalAlterConfigs requests, in every version, against our broker or Apache's."""
+
 import pytest
 
 from kserver.api import incremental_alter_configs as module
@@ -26,7 +28,7 @@ def alter_all(client, version, *resources, validate_only=False):
 
 
 def alter(client, version, kind, name, *ops, **fields):
-    """The error of the one resource, or None."""
+    """Return the error of the only resource, or None."""
     ((code, text),) = alter_all(client, version, resource(kind, name, *ops), **fields)
     return None if code is ErrorCode.none else (code, text)
 
@@ -38,7 +40,7 @@ def own(client):
 
 @pytest.fixture
 def restored(client, own):
-    """What these tests set of brokers is not set afterwards."""
+    """Delete the broker configs that these tests set."""
     yield
     for name in (own, ""):
         assert alter(client, NEWEST, BROKER, name, ("message.max.bytes", DELETE, None)) is None

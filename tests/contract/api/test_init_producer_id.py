@@ -1,3 +1,5 @@
+"""Test InitProducerId requests, in every served version, against our broker or Apache's."""
+
 import pytest
 
 from kserver.api import init_producer_id as module
@@ -59,7 +61,7 @@ def test_an_empty_transactional_id_is_refused(client, version):
 
 @pytest.mark.parametrize("version", [v for v in VERSIONS if v >= FIRST_FLEXIBLE])
 def test_a_transactional_id_that_no_record_can_hold_is_refused(client, only_ours, version):
-    """Apache's broker closes the connection."""
+    """Apache's broker closes the connection instead."""
     begun(client)
     answer = ask(client, version, transactional_id="x" * 40_000)
     assert answer.error_code is ErrorCode.invalid_request

@@ -1,3 +1,5 @@
+"""Test JoinGroup requests, in every served version, against our broker or Apache's."""
+
 import pytest
 
 from kserver.api import join_group as module

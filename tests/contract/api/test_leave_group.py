@@ -1,3 +1,5 @@
+"""Test LeaveGroup requests, in every served version, against our broker or Apache's."""
+
 import pytest
 
 from kserver.api import leave_group as module
@@ -10,7 +12,7 @@ FIRST_WITH_MANY_MEMBERS = 3
 
 
 def leave(client, version, group, *members):
-    """The code of each member, by its id and instance id."""
+    """Return the error codes of the members, given by member id and instance id."""
     if version < FIRST_WITH_MANY_MEMBERS:
         ((member_id, _),) = members
         return [client.call(KEY, version, group_id=group, member_id=member_id).error_code]

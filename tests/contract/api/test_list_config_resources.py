@@ -1,3 +1,5 @@
+"""Test ListConfigResources requests, in every served version, against our broker or Apache's."""
+
 import pytest
 
 from kserver.api import list_config_resources as module

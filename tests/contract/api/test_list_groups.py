@@ -1,3 +1,5 @@
+"""Test ListGroups requests, in every served version, against our broker or Apache's."""
+
 import pytest
 
 from kserver.api import list_groups as module
@@ -10,7 +12,7 @@ FIRST_WITH_STATES, FIRST_WITH_TYPES = 4, 5
 
 
 def listed(client, version, **fields):
-    """By group."""
+    """Return the listed groups by id."""
     answer = client.call(KEY, version, **fields)
     assert answer.error_code is ErrorCode.none
     return {one.group_id: one for one in answer.groups}

@@ -1,3 +1,5 @@
+"""Test ListOffsets requests, in every served version, against our broker or Apache's."""
+
 import pytest
 
 from kserver.api import list_offsets as module
@@ -21,7 +23,7 @@ PRODUCE_VERSION = 9
 
 
 def ask(client, version, topic, *asked, isolation_level=0, replica_id=-1):
-    """The answers to pairs of partition and timestamp, in order."""
+    """Return the responses to pairs of partition and timestamp, in order."""
     partitions = [
         {"partition_index": p, "timestamp": t, "current_leader_epoch": -1} for p, t in asked
     ]

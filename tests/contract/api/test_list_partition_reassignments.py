@@ -1,3 +1,5 @@
+"""Test ListPartitionReassignments requests, in every version, against our broker or Apache's."""
+
 import pytest
 
 from kserver.api import alter_partition_reassignments as alter

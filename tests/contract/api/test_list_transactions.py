@@ -1,3 +1,5 @@
+"""Test ListTransactions requests, in every served version, against our broker or Apache's."""
+
 import pytest
 
 from kserver.api import list_transactions as module

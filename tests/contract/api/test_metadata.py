@@ -1,3 +1,5 @@
+"""Test Metadata requests, in every served version, against our broker or Apache's."""
+
 import uuid
 
 import pytest
@@ -15,7 +17,8 @@ NO_ID = uuid.UUID(int=0)
 
 
 def ask(client, version, *names, create=False):
-    """The topics of the answer, by name; before v4 a client cannot forbid creation."""
+    """Return the topics of the response, by name; before v4 a client cannot forbid their
+    creation."""
     topics = [{"name": name} for name in names]
     answer = client.call(KEY, version, topics=topics, allow_auto_topic_creation=create)
     assert answer.brokers

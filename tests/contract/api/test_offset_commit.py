@@ -1,3 +1,5 @@
+"""Test OffsetCommit requests, in every served version, against our broker or Apache's."""
+
 import uuid
 
 import pytest
@@ -129,7 +131,7 @@ def test_what_was_committed_outlives_the_broker(broker, client, group, topic):
 
 @pytest.fixture
 def _flushed(only_ours, client, group):
-    """What coordinators keep is on disk before anybody is answered."""
+    """Flush __consumer_offsets before each response."""
 
     def set_to(value):
         change = {"name": "flush.before.ack", "config_operation": 0, "value": value}

@@ -1,3 +1,5 @@
+"""Test OffsetDelete requests, in every served version, against our broker or Apache's."""
+
 import pytest
 
 from kserver.api import offset_delete as module
@@ -9,7 +11,7 @@ every_version = pytest.mark.parametrize("version", VERSIONS)
 
 
 def delete(client, version, group, *topics):
-    """The code of the group, and of each partition."""
+    """Return the error code of the group, and those of the partitions."""
     asked = [
         {"name": name, "partitions": [{"partition_index": p} for p in partitions]}
         for name, *partitions in topics

@@ -1,3 +1,5 @@
+"""Test OffsetFetch requests, in every served version, against our broker or Apache's."""
+
 import uuid
 
 import pytest
@@ -25,7 +27,7 @@ FIRST_OF_ALL, FIRST_WITH_LEADER_EPOCH, FIRST_WITH_STABLE = 2, 5, 7
 
 @pytest.fixture(scope="module")
 def fresh(kind, tmp_path_factory):
-    """A connection to a broker that nobody has asked for a coordinator."""
+    """A connection to a broker that has not received a FindCoordinator request yet."""
     with (
         brokers.running(kind, tmp_path_factory.mktemp("fresh")) as broker,
         WireClient(broker.address) as client,

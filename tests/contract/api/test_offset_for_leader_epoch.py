@@ -1,3 +1,5 @@
+"""Test OffsetForLeaderEpoch requests, in every served version, against our broker or Apache's."""
+
 import pytest
 
 from kserver.api import offset_for_leader_epoch as module
@@ -10,7 +12,8 @@ CONSUMER = -1
 
 
 def ask(client, version, topic, *asked, replica_id=CONSUMER):
-    """The answers to triples of partition, the client's epoch of the leader, epoch asked for."""
+    """Return the responses to triples of partition, the client's current leader epoch, and the
+    requested epoch."""
     partitions = [
         {"partition": p, "current_leader_epoch": current, "leader_epoch": wanted}
         for p, current, wanted in asked

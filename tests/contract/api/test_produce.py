@@ -1,3 +1,5 @@
+"""Test Produce requests, in every served version, against our broker or Apache's."""
+
 import struct
 import threading
 import uuid
@@ -36,7 +38,8 @@ UNREADABLE = (
     ErrorCode.corrupt_message,
     ErrorCode.unknown_server_error,
 )
-"""Apache's code depends on where its reading stops; its message is that of a Java exception."""
+"""Errors for unreadable records: Apache's depends on where reading stops, and its message is that
+of a Java exception."""
 
 
 @every_version
@@ -170,7 +173,8 @@ def test_a_producer_that_is_not_known_may_begin_with_any_sequence(client, topic,
 def test_the_first_batch_of_a_partition_cannot_overtake_the_one_before_it(
     client, topic, version, only_ours
 ):
-    """As from Apache 4.5 on (KAFKA-15591); releases before it lose the records of the first."""
+    """As in Apache from 4.5 on (KAFKA-15591); earlier releases lose the records of the first
+    batch."""
     fields = {"producer_id": 4_000_005, "producer_epoch": 0}
     first, second = (batch(b"%d" % n, base_sequence=n, **fields) for n in (0, 1))
     early = produce(client, version, topic, second)
@@ -259,7 +263,7 @@ def test_an_older_or_newer_format_is_refused(client, topic, version, magic):
 
 @pytest.mark.parametrize("version", OLDEST_AND_NEWEST)
 def test_a_batch_of_a_megabyte_comes_back_byte_for_byte(client, topic, version):
-    # As large as message.max.bytes of 1048588 lets a batch be.
+    # The largest batch that the default message.max.bytes, 1048588, allows.
     sent = batch(b"x" * (1_048_588 - 61 - 12))
     assert len(sent) == 1_048_588 - 1
     assert produce(client, version, topic, sent).error_code is ErrorCode.none
@@ -297,7 +301,7 @@ def test_coordinators_topics_are_not_for_clients_to_write_to(client, group, vers
 
 
 def forged(records, *, count=None, body=None, codec=None):
-    """A batch whose header says what is not so, under a CRC that holds."""
+    """Return a batch with a false header under a valid CRC."""
     data = bytearray(records)
     if body is not None:
         data[HEADER_SIZE:] = body
@@ -314,7 +318,7 @@ def forged(records, *, count=None, body=None, codec=None):
 @pytest.mark.parametrize("version", OLDEST_AND_NEWEST)
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_a_count_that_the_records_do_not_bear_out_is_refused(client, topic, version, count):
-    """Every consumer would stop at such a batch."""
+    """Every consumer would fail at such a batch."""
     refused = produce(client, version, topic, forged(batch(b"a", b"b", b"c"), count=count))
     assert refused.error_code is ErrorCode.invalid_record
     assert produce(client, version, topic, batch(b"good")).base_offset == 0

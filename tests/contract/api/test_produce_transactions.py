@@ -1,4 +1,4 @@
-"""Produce within a transaction: KIP-890's verification, and partitions added on the way."""
+"""Test Produce within a transaction: KIP-890's verification, and implicitly added partitions."""
 
 import pytest
 
@@ -89,7 +89,7 @@ def test_a_partition_is_added_on_the_way(client, make_topic, version):
 def test_what_another_producer_has_in_the_same_request_is_not_written(
     client, make_topic, version, place
 ):
-    """Whose transaction it would be part of nobody knows, nor would any marker end it."""
+    """It would belong to an unknown transaction, which no marker would end."""
     producer, other, topic = begun(client), begun(client), make_topic(2)
     add(client, 3, producer, {topic.name: (0, 1)})
     records = {

@@ -1,4 +1,5 @@
-"""What quotas do to those who are above them, in every version that tells the wait."""
+"""Test throttling of clients above their quotas, in every version whose response has a throttle
+time."""
 
 import itertools
 import time
@@ -27,7 +28,7 @@ NO_WAIT = milliseconds(0)
 
 @pytest.fixture
 def hold(broker):
-    """hold(key=bound, ...): a new client with these quotas, and the entity that they are for."""
+    """hold(key=bound, ...) returns a new client with these quotas, and the quotas' entity."""
     opened, held = [], []
 
     def hold(**bounds):

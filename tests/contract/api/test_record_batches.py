@@ -1,7 +1,7 @@
-"""Which batches a broker accepts from a producer, and that what is accepted can be read.
+"""Test which batches a broker accepts from a producer, and that accepted batches can be read.
 
-The table has Apache 4.3.1's answers; `BROKERS=4.3.1` holds it to them.  Where ours differ they are
-in DIFFERENCES, and in the head of log/validator.py.
+The table has the responses of Apache 4.3.1, which `BROKERS=4.3.1` verifies. Where our broker
+differs, it is listed in DIFFERENCES and in the module docstring of log/validator.py.
 """
 
 import gzip
@@ -79,13 +79,13 @@ def zstd(data):
 
 
 def of_a_dictionary(data):
-    """A zstd frame of one raw block that names the dictionary 1."""
+    """Return a zstd frame of one raw block that refers to dictionary 1."""
     size = len(data)
     return b"\x28\xb5\x2f\xfd\x21\1" + bytes([size]) + (size << 3 | 1).to_bytes(3, "little") + data
 
 
 def numbered(*deltas):
-    """Records with these offset deltas."""
+    """Return records with these offset deltas."""
     records = [b"\0\0" + varint.encode(delta) + b"\2k\2v\0" for delta in deltas]
     return b"".join(varint.encode(len(record)) + record for record in records)
 
@@ -234,7 +234,7 @@ DIFFERENCES = {
 def test_a_batch_is_accepted_and_read_or_refused_as_by_apache(client, topic, kind, since_4, name):
     sent, expected = TABLE[name]
     if kind == OURS:
-        # What a client cannot help is not an error of the server's.
+        # An error in the client's batch is not reported as an error of the server.
         expected = DIFFERENCES.get(name, INVALID if expected is UNREADABLE else expected)
     answer = produce(client, PRODUCE_VERSION, topic, sent)
     assert (answer.error_code, answer.base_offset) == (expected, 0 if expected is ACCEPTED else -1)

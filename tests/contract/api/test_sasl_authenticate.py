@@ -1,3 +1,5 @@
+"""Test SaslAuthenticate requests, in every served version, against our broker or Apache's."""
+
 import pytest
 
 from kserver.api import sasl_authenticate as module

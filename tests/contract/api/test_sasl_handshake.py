@@ -1,3 +1,5 @@
+"""Test SaslHandshake requests, in every served version, against our broker or Apache's."""
+
 import pytest
 
 from kserver.api import sasl_handshake as module

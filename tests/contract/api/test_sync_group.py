@@ -1,3 +1,5 @@
+"""Test SyncGroup requests, in every served version, against our broker or Apache's."""
+
 import pytest
 
 from kserver.api import sync_group as module

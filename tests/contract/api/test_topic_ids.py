@@ -1,4 +1,4 @@
-"""A topic id that names a deleted topic names nothing, also when its name was given to another."""
+"""Test that the id of a deleted topic stays unknown, even after its name is used again."""
 
 import itertools
 
@@ -31,7 +31,7 @@ GROUPS = (f"topic-ids-{n}" for n in itertools.count())
 
 @pytest.fixture
 def again(broker, client):
-    """again(topic): another topic of its name, once it is deleted."""
+    """again(topic) deletes the topic and creates another one with its name."""
 
     def create(topic):
         named = {"topics": [{"name": topic.name, "topic_id": None}]}

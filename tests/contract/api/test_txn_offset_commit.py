@@ -1,3 +1,5 @@
+"""Test TxnOffsetCommit requests, in every served version, against our broker or Apache's."""
+
 import itertools
 
 import pytest
@@ -17,7 +19,7 @@ NAMES = (f"txn-{number}" for number in itertools.count(1))
 
 @pytest.fixture
 def producer(client):
-    """Its transactional id, producer id and epoch."""
+    """The producer's transactional id, producer id and epoch."""
     name, given = next(NAMES), []
 
     def is_given():
@@ -45,7 +47,7 @@ def begin(client, version, producer, group):
 
 
 def write(client, version, producer, group, topic, partitions, **fields):
-    """By partition."""
+    """Return the error code of each partition."""
     asked = [
         {"partition_index": partition, "committed_offset": offset, "committed_metadata": ""}
         for partition, offset in partitions.items()

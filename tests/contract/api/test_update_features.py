@@ -1,3 +1,5 @@
+"""Test UpdateFeatures requests, in every served version, against our broker or Apache's."""
+
 import pytest
 
 from kserver.api import api_versions
@@ -26,7 +28,7 @@ def finalized(client):
 
 
 def update(client, version, *, validate_only=False, **levels):
-    """By name with _ for the dot; levels are lowered where they are below the newest."""
+    """Update features, named with _ for the dot; a level below the newest is a downgrade."""
     updates = [
         {
             "feature": name.replace("_", "."),

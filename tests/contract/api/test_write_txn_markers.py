@@ -1,3 +1,5 @@
+"""Test WriteTxnMarkers requests, in every served version, against our broker or Apache's."""
+
 import pytest
 
 from kserver.api import write_txn_markers as module
@@ -22,7 +24,7 @@ def marker(producer, topics, *, commit=True, epoch=COORDINATOR_EPOCH, version=0)
 
 
 def end(client, version, *markers):
-    """The codes, by producer id, topic and partition."""
+    """Return the error codes by producer id, topic and partition."""
     answer = client.call(KEY, version, markers=list(markers))
     return {
         (one.producer_id, topic.name, partition.partition_index): partition.error_code

@@ -1,4 +1,4 @@
-"""The calls of a transactional producer, by hand and in any version."""
+"""Calls of a transactional producer, built by hand, in any version."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tests.support.brokers import until
 from tests.support.wire_client import WireClient, milliseconds
 
 FIRST_FROM_BROKERS = 4
-"""Of AddPartitionsToTxn."""
+"""First version of AddPartitionsToTxn that brokers send."""
 BY_TOPIC_NAME = 11
-"""A version of Produce without implicit additions."""
+"""A version of Produce without implicitly added partitions."""
 IMPLICIT = 12
 
 DESCRIBED = schemas(
@@ -62,7 +62,7 @@ class Producer(NamedTuple):
 
 
 def retried(call: Callable[[], Any], code: Callable[[Any], ErrorCode]) -> Any:
-    """The answer, once it is none that a client is to ask again for."""
+    """Repeat the call until its error is not retriable; return the last response."""
     answers: list[Any] = []
 
     def is_told() -> bool:
@@ -74,7 +74,8 @@ def retried(call: Callable[[], Any], code: Callable[[Any], ErrorCode]) -> Any:
 
 
 def init(client: WireClient, name: str, version: int = 4, **fields: Any) -> Any:
-    """InitProducerId's answer, once there is a coordinator and no transaction in its way."""
+    """Return InitProducerId's response, once the coordinator is ready and no transaction is in the
+    way."""
     client.call(ApiKey.FIND_COORDINATOR, 3, key=name, key_type=1)
     asked = {"transactional_id": name, "transaction_timeout": milliseconds(60_000)} | fields
     return retried(
@@ -83,7 +84,7 @@ def init(client: WireClient, name: str, version: int = 4, **fields: Any) -> Any:
 
 
 def begun(client: WireClient, name: str | None = None) -> Producer:
-    """A producer that has its id; of a new transactional id, where none is named."""
+    """Return a producer with its producer id; with a new transactional id if `name` is None."""
     name = name or next(NAMES)
     answer = init(client, name)
     assert answer.error_code is ErrorCode.none
@@ -98,7 +99,7 @@ def add(
     *,
     verify_only: bool = False,
 ) -> dict[tuple[str, int], ErrorCode]:
-    """What AddPartitionsToTxn answers, by topic and partition."""
+    """Return AddPartitionsToTxn's error codes, by topic and partition."""
     asked = [{"name": name, "partitions": indexes} for name, indexes in topics.items()]
     if version < FIRST_FROM_BROKERS:
         fields: dict[str, Any] = {
@@ -139,7 +140,7 @@ def write(
     transactional: bool = True,
     **fields: Any,
 ) -> Any:
-    """One batch; the partition's answer."""
+    """Produce one batch; return the partition's response."""
     records = batch(
         *values,
         producer_id=producer.producer_id,
@@ -156,7 +157,7 @@ def write(
 
 
 def end(client: WireClient, producer: Producer, *, commit: bool, version: int = 3) -> ErrorCode:
-    """EndTxn's answer, once no markers are being written."""
+    """Return EndTxn's error code, once no markers are being written."""
     code: ErrorCode = ended(client, producer, commit=commit, version=version).error_code
     return code
 
@@ -169,7 +170,10 @@ def ended(client: WireClient, producer: Producer, *, commit: bool, version: int)
 
 
 def state(client: WireClient, name: str) -> SimpleNamespace:
-    """What DescribeTransactions tells of it; kio reads no -1 for a time, which stands for none."""
+    """Return the transaction from DescribeTransactions.
+
+    The response is decoded by schema, because kio does not accept -1 (no start time) as a time.
+    """
     client.send(ApiKey.DESCRIBE_TRANSACTIONS, 0, transactional_ids=[name])
     told = DESCRIBED.decode(0, client.receive_frame()[HEADER_BYTES:])
     (one,) = told["transactionStates"]
@@ -184,7 +188,7 @@ def state(client: WireClient, name: str) -> SimpleNamespace:
 
 
 def settled(client: WireClient, producer: Producer) -> Any:
-    """What is told of the transaction, once it has come to a rest."""
+    """Wait until the transaction has ended; return its description."""
     name = producer.transactional_id
     until(lambda: not state(client, name).transaction_state.startswith("Prepare"))
     return state(client, name)
