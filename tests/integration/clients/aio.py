@@ -1,4 +1,4 @@
-"""aiokafka: asyncio, with its record batches in Cython."""
+"""aiokafka: asyncio, with record batches in Cython."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.integration.clients.client import (
     Refused,
 )
 
-# While a broker restarts, each try to reach it is a line.
+# While a broker restarts, every attempt to connect would log a line.
 logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
 
 T = TypeVar("T")
@@ -42,7 +42,7 @@ def refusals() -> Iterator[None]:
 
 
 class AioClient:
-    """Its loop runs while a call does."""
+    """The event loop runs only during calls."""
 
     def __init__(self, address: str) -> None:
         self._runner = asyncio.Runner()

@@ -1,4 +1,4 @@
-"""Every client by its name, each started when it is first wanted."""
+"""All clients by name, each started at its first use."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ WRITERS = (*READERS, NODE)
 
 
 class Catalogue:
-    """`directory` is for what is compiled.  A client whose tools are absent skips the test."""
+    """Opens clients; compiled programs go to `directory`. A client with missing tools skips the
+    test."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -30,7 +31,7 @@ class Catalogue:
         self._clients: dict[tuple[str, str], Client] = {}
 
     def open(self, name: str, address: str) -> Client:
-        """The one client of that name that is kept for that address."""
+        """Return the client of that name for that address; there is only one."""
         if (name, address) not in self._clients:
             self._clients[name, address] = self._open(name, address)
         return self._clients[name, address]
@@ -42,7 +43,7 @@ class Catalogue:
             program.close()
 
     def _open(self, name: str, address: str) -> Client:
-        # Each import needs its library.
+        # Each import needs the client's library.
         match name:
             case "confluent":
                 require("confluent_kafka")
@@ -82,7 +83,7 @@ class Catalogue:
 
 
 def built(name: str, directory: Path) -> str:
-    """A program in Go, which stands in the directory of its name."""
+    """Build a Go program, whose source is the directory of its name; return its path."""
     program = str(directory / name)
     build = [require("go"), "build", "-o", program, f"./{name}"]
     subprocess.run(build, cwd=HERE / "go", check=True)

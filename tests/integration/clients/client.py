@@ -1,7 +1,7 @@
-"""What the promises ask of a client: one small interface before many libraries.
+"""Interface of a client, common to many libraries.
 
-A client keeps its producers and its consumer open between calls, as programs do, so that what it
-has learned (metadata, producer ids, connections) must still serve it after a restart.
+A client keeps its producers and its consumer open between calls, as programs do, so that its state
+(metadata, producer ids, connections) must still work after a restart of the broker.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ CREATE, APPEND = "create", "append"
 CONSUME_TIMEOUT_S = 30
 PATIENCE_S = 20
 MAX_REQUEST_BYTES = 8 << 20
-"""More than any broker here takes: the broker is to refuse, not the client."""
+"""More than any broker here accepts, so that the broker rejects a large request and not the
+client."""
 BATCH_BYTES = 1 << 20
 LINGER_MS = 100
 """Long enough for the records of one call to share a batch."""
@@ -26,15 +27,16 @@ class Record(NamedTuple):
     key: bytes | None = None
     headers: tuple[tuple[str, bytes | None], ...] = ()
     timestamp: int | None = None
-    """Milliseconds; None leaves it to the producer, or says that the client does not tell it."""
+    """Timestamp in ms; None leaves it to the producer, or means that the client does not return
+    it."""
     partition: int = 0
     offset: int = -1
     timestamp_type: str | None = None
-    """CREATE, APPEND, or None where the client does not tell."""
+    """CREATE, APPEND, or None if the client does not return it."""
 
 
 class Refused(Exception):
-    """The broker said no: `code` is the protocol's error code."""
+    """Raised if the broker refuses a request; `code` is the protocol's error code."""
 
     def __init__(self, code: int, text: str = "") -> None:
         super().__init__(f"error {code}: {text}")
@@ -51,17 +53,20 @@ class Client(Protocol):
         idempotent: bool = False,
         patience_s: int = PATIENCE_S,
     ) -> list[int]:
-        """Offsets of the records, which go out as one batch a partition; raises Refused.
+        """Produce the records as one batch per partition; return their offsets. Raises Refused.
 
-        A client that looks for a missing topic again and again gives up after `patience_s`.
+        A client that keeps retrying on a missing topic gives up after `patience_s`.
         """
 
     def consume(self, topic: str, starts: Mapping[int, int], count: int) -> list[Record]:
-        """`count` records of assigned partitions, from an offset each; raises Refused, or
-        TimeoutError when there are fewer."""
+        """Return `count` records of assigned partitions, each from its start offset.
+
+        Raises Refused, or TimeoutError if there are fewer records.
+        """
 
     def offsets(self, topic: str, partition: int, times: Sequence[int]) -> list[int]:
-        """The offset for each time, EARLIEST or LATEST; -1 where no record has reached it."""
+        """Return the offset for each time, which may be EARLIEST or LATEST; -1 if all records are
+        older."""
 
     def create(self, topic: str, partitions: int, config: Mapping[str, str]) -> None: ...
 

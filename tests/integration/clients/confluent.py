@@ -1,4 +1,4 @@
-"""confluent-kafka: librdkafka from Python."""
+"""confluent-kafka: librdkafka in Python."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ConfluentClient:
     def __init__(self, address: str) -> None:
         self._servers = {
             "bootstrap.servers": address,
-            "log_level": 0,  # while a broker restarts, each try to reach it is a line
+            "log_level": 0,  # while a broker restarts, every attempt to connect would log a line
             "reconnect.backoff.max.ms": 200,
         }
         self._producer = functools.cache(self._open_producer)
@@ -175,7 +175,7 @@ class ConfluentClient:
 
 
 FOUND_OUT_LOCALLY = {-140: 1, -188: 3, -190: 3}
-"""librdkafka's own codes for an offset out of range, an unknown topic and partition."""
+"""librdkafka's own codes for an offset out of range, an unknown topic and an unknown partition."""
 
 
 def _code(error: Any) -> int:

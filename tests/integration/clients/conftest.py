@@ -1,4 +1,4 @@
-"""The brokers that the clients are tried against; `tests.support.brokers` says which."""
+"""Fixtures: the brokers that clients are tested with; `tests.support.brokers` selects them."""
 
 import pytest
 
@@ -11,7 +11,7 @@ SETTINGS = {
     "num.partitions": 3,
     "group.initial.rebalance.delay.ms": 0,
     "group.min.session.timeout.ms": 1000,
-    # Members of the new protocol learn only by their heartbeats.
+    # Members of the new protocol learn of changes only from their heartbeats.
     "group.consumer.min.heartbeat.interval.ms": 500,
     "group.consumer.heartbeat.interval.ms": 500,
 }
@@ -31,7 +31,7 @@ def broker(kind, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def strict_broker(kind, tmp_path_factory):
-    """Makes no topic unasked."""
+    """A broker without automatic topic creation."""
     settings = SETTINGS | {"auto.create.topics.enable": "false"}
     with brokers.running(kind, tmp_path_factory.mktemp("strict"), settings) as broker:
         yield broker
@@ -39,7 +39,7 @@ def strict_broker(kind, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def mortal_broker(kind, tmp_path_factory):
-    """Of few topics, so that it is soon up again."""
+    """A broker for tests that kill it; it has few topics, so that it restarts quickly."""
     with brokers.running(kind, tmp_path_factory.mktemp("mortal"), SETTINGS) as broker:
         yield broker
 
@@ -52,7 +52,7 @@ def _unharmed(broker):
 
 @pytest.fixture
 def name():
-    """Of a topic that does not exist."""
+    """Name of a topic that does not exist."""
     return next(NAMES)
 
 
@@ -65,7 +65,7 @@ def catalogue(tmp_path_factory):
 
 @pytest.fixture
 def client(request, catalogue, broker):
-    """The client that this class of tests is about."""
+    """The client that is tested by this class."""
     return catalogue.open(request.cls.client_name, broker.address)
 
 

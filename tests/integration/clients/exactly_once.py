@@ -1,9 +1,9 @@
-"""Two workloads that show whether each transaction happened once, and wholly.
+"""Two workloads that show whether each transaction took effect exactly once and atomically.
 
-    copy       each record of a topic is in another once, by whomever it was copied
-    transfer   the sum of all amounts is zero
+    copy        each record of a topic is in another one once, whichever member copied it
+    transfer    the sum of all amounts is zero
 
-`harm` is done after each kill of a transactor.
+`harm` is called after each kill of a transactor.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def transfer(
         transactors.kill_some(1)
         harm()
     transactors.kill()
-    # What they left open is ended by whoever takes their ids; the transfers go on until then.
+    # Take over their transactional ids, which ends their open transactions.
     for library in LIBRARIES:
         end_what_is_open(address, f"{name}-{library}")
     told = sum(t.committed for t in transactors.each)
@@ -93,7 +93,7 @@ def transfer(
         amounts = [int(value) for value in values]
         assert sum(amounts) == 0, reader
         assert told <= len(amounts) // 2 <= told + all_kills, reader
-    # The check can fail: who reads all reads what was taken and never given.
+    # Shows that the check can fail: a read_uncommitted reader gets withdrawals without deposits.
     assert sum(int(value) for value in read_by_confluent(address, topic, UNCOMMITTED)) < 0
 
 

@@ -1,7 +1,7 @@
-"""Members of one group, each a process of its own in some client library.
+"""Members of one group, each in its own process with some client library.
 
-All tell the events of members/events.py, which are those of Apache's VerifiableConsumer; kcat's
-lines are read as the same.
+All print the events of members/events.py, which are those of Apache's VerifiableConsumer; kcat's
+output is converted to them.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ Partition = tuple[str, int]
 
 
 class Member:
-    """One process; what it has told so far, and what it owns by that."""
+    """A member process, its events so far, and the partitions that it owns."""
 
     def __init__(self, library: str, command: Sequence[str], told: threading.Condition) -> None:
         self.library = library
         self.owned: set[Partition] = set()
         self.records: list[tuple[str, int, int, str]] = []
-        """Topic, partition, offset, value."""
+        """Topic, partition, offset and value."""
         self.rebalances: list[tuple[str, frozenset[Partition]]] = []
-        """"assigned" or "revoked", and what."""
+        """"assigned" or "revoked", and the partitions."""
         self.is_closed = False
         self.said: list[str] = []
         of_kcat = library == "kcat"
@@ -104,7 +104,7 @@ class Member:
         return self._process.exit_code
 
     def stop(self) -> None:
-        """It commits, leaves its group and ends."""
+        """Stop the member, which commits, leaves its group and ends."""
         self._process.stop()
         self.owned = set()
 
@@ -114,18 +114,19 @@ class Member:
 
 
 class Group:
-    """`with Group(...) as group: group.join("confluent")`; ends all that joined."""
+    """A group and its members: `with Group(...) as group: group.join("confluent")`; ends all
+    members."""
 
     def __init__(self, name: str, address: str, topic: str, programs: Path) -> None:
         self.name = name
         self.written: set[str] = set()
-        """Values."""
+        """Values of all written records."""
         self._rounds = itertools.count()
         self.members: list[Member] = []
         self._address = address
         self._topic = topic
         self._programs = programs
-        """Where what is compiled goes."""
+        """Directory of compiled programs."""
         self._told = threading.Condition()
 
     def __enter__(self) -> Group:
@@ -144,7 +145,8 @@ class Group:
         instance: str | None = None,
         session_timeout_ms: int = SESSION_TIMEOUT_MS,
     ) -> Member:
-        """`strategy` is None with the protocol "consumer", where the broker assigns."""
+        """Start a member. `strategy` is None with the protocol "consumer", where the broker
+        assigns."""
         if library == "kcat":
             command = self._kcat(strategy, session_timeout_ms)
         else:
@@ -202,7 +204,8 @@ class Group:
         return Counter(partition for member in self.running for partition in member.owned)
 
     def settle(self, partitions: int, *, all_own: bool = True) -> None:
-        """Wait until each partition has one owner, and each member, unless told otherwise, some."""
+        """Wait until each partition has one owner and, unless `all_own` is false, each member owns
+        some."""
         wanted = dict.fromkeys(((self._topic, number) for number in range(partitions)), 1)
         self.wait_until(
             lambda: (
@@ -212,11 +215,11 @@ class Group:
         )
 
     def values(self) -> Iterator[str]:
-        """In no order; what was handed out twice comes twice."""
+        """Return the values of all read records, unordered; a record read twice appears twice."""
         return (value for member in self.members for _, _, _, value in member.records)
 
     def write(self, partitions: int) -> None:
-        """One record more into each partition."""
+        """Write one record to each partition."""
         number = next(self._rounds)
         for partition in range(partitions):
             value = f"{partition}-{number}"
@@ -224,7 +227,7 @@ class Group:
             self.written.add(value)
 
     def read(self) -> None:
-        """Wait until all that was written has been handed out."""
+        """Wait until all written records have been read."""
         self.wait_until(lambda: self.written <= set(self.values()))
 
     def wait_until(self, holds: Callable[[], bool]) -> None:
@@ -232,7 +235,8 @@ class Group:
             assert self._told.wait_for(holds, SETTLE_TIMEOUT_S), self.story()
 
     def story(self) -> str:
-        """For a failure: who owns what, and what each process said at last."""
+        """Describe each member for an error message: its state, partitions and last lines of
+        output."""
         lines = []
         for member in self.members:
             state = "running" if member.is_running else f"ended ({member.exit_code})"

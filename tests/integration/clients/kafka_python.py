@@ -1,4 +1,4 @@
-"""kafka-python: the protocol in plain Python."""
+"""kafka-python: the protocol in pure Python."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.integration.clients.client import (
     Refused,
 )
 
-# While a broker restarts, each try to reach it is a line.
+# While a broker restarts, every attempt to connect would log a line.
 logging.getLogger("kafka").setLevel(logging.CRITICAL)
 
 REQUEST_TIMED_OUT = 7

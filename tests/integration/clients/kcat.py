@@ -1,4 +1,4 @@
-"""kcat: librdkafka from the shell, a process a call."""
+"""kcat: librdkafka on the command line, one process per call."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.integration.clients.client import (
 )
 
 RECORD_END, KEY_END = "\\x1e\\x1e", "\\x1f\\x1f"
-"""Neither stands in any record here."""
+"""Separators that do not occur in any record here."""
 
 ERRORS = {
     "Broker: Offset out of range": 1,
@@ -85,7 +85,7 @@ class KcatClient:
         else:
             assert set(starts.values()) == {0}
             words += ["-o", "beginning"]
-        # Bytes that are not ASCII stand there as they are.
+        # kcat prints bytes that are not ASCII unescaped.
         lines = self._run(*words).stdout.decode("latin-1").split("\n")
         return [_record(json.loads(line)) for line in lines if line]
 
@@ -113,7 +113,8 @@ def _bytes(escaped: str) -> bytes:
 
 
 def _options(record: Record) -> tuple[Any, ...]:
-    """What can only be said for a whole process: -Z makes nulls of what is empty."""
+    """Return the properties that kcat can set only for a whole process; -Z turns empty keys and
+    values into nulls."""
     return record.partition, record.headers, record.value is None
 
 

@@ -1,8 +1,8 @@
-"""What every client may rely on, judged from the other side: what a client writes is looked up in
-the broker's log, what it reads was written by raw requests.
+"""Tests that every client library must pass.
 
-A client's test module takes the groups that it can judge.  Where a client cannot ask for one of
-them, its module sets that promise to None and says why.
+Writes of a client are checked in the broker's log; its reads are of records that raw requests
+wrote. A client's test module chooses the classes that apply to it. If a client does not support one
+of the tests, its module sets that test to None and states the reason.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.support.brokers import append, create_topic, stored, until
 CODECS = tuple(codec.name for codec in Compression)
 DAY_MS = 86_400_000
 MEGABYTE = bytes(range(256)) * 3906
-"""Just below what message.max.bytes leaves for a value."""
+"""The largest value that fits into the default message.max.bytes."""
 
 ODD = (
     Record(b"no key"),
@@ -47,7 +47,7 @@ def written(broker, topic, partition=0):
 
 
 def write(broker, topic, records, **fields):
-    """One batch a partition; records without a timestamp are of now."""
+    """Write one batch per partition; records without a timestamp get the current time."""
     now_ms = int(time.time() * 1000)
     records = sorted(records, key=lambda r: r.partition)
     for partition, group in itertools.groupby(records, key=lambda r: r.partition):
@@ -59,9 +59,9 @@ class Produces:
     codecs = CODECS
     sendable = ODD
     unknown_topic_code = ErrorCode.unknown_topic_or_partition.value
-    """What the client makes of a topic that it cannot find,"""
+    """Error code that the client reports for an unknown topic."""
     invalid_topic_code = ErrorCode.invalid_topic_exception.value
-    """and of one that cannot be."""
+    """Error code that the client reports for an invalid topic name."""
 
     def test_offsets_count_on_from_batch_to_batch(self, client, broker, name):
         topic = create_topic(broker.address, name)
@@ -291,4 +291,4 @@ class Administers:
 
 
 class Promises(Produces, Consumes, Administers, Survives):
-    """All of them."""
+    """All tests."""

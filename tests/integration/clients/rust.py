@@ -1,4 +1,4 @@
-"""The programs in Rust, built once a machine: Cargo keeps what it built beside its other caches."""
+"""Rust programs, built once per machine: Cargo keeps the build next to its other caches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RUN_TIMEOUT_S = 60
 
 
 def built(name: str) -> Path:
-    """A program of src/bin; its test ends here without Cargo, or with one that is too old."""
+    """Build a program of src/bin. The test is skipped if Cargo is missing or too old."""
     cargo = tools.require("cargo")
     _require_version(cargo)
     target = caches() / "k-tests" / "rust"
@@ -32,7 +32,7 @@ def built(name: str) -> Path:
 
 
 def run(name: str, address: str, topic: str, partitions: int, replicas: int) -> list[Any]:
-    """What the program did with each partition."""
+    """Run the program; return its result for each partition."""
     command = [built(name), address, topic, str(partitions), str(replicas)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_TIMEOUT_S)
     assert done.returncode == 0, done.stderr
@@ -40,7 +40,7 @@ def run(name: str, address: str, topic: str, partitions: int, replicas: int) -> 
 
 
 def _require_version(cargo: str) -> None:
-    """Skip the test, in CI too, if Cargo is older than the crates need: Debian's may be."""
+    """Skip the test, also in CI, if Cargo is older than the crates need, as Debian's may be."""
     package = tomllib.loads((HERE / "Cargo.toml").read_text())["package"]
     minimum = package["rust-version"]
     words = subprocess.run([cargo, "--version"], capture_output=True, text=True, check=True).stdout

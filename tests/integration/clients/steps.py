@@ -1,8 +1,8 @@
-"""Clients in other languages: one program a language, fed with calls over its standard input.
+"""Clients in other languages: one program per language, which reads calls from standard input.
 
-A call is a line of JSON: {"call": "produce", "at": ADDRESS, ...}, an answer {"result": ...} or
-{"refused": CODE, "text": ...}.  Bytes travel as base64.  A program serves every address it is
-asked for and keeps its clients open, so that starting it is paid once.
+A call is a line of JSON: {"call": "produce", "at": ADDRESS, ...}; a response is {"result": ...} or
+{"refused": CODE, "text": ...}. Bytes are encoded as base64. A program serves every address and
+keeps its clients open, so that it is started only once.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Program:
 
 
 class SteppedClient:
-    """A Client that a Program keeps."""
+    """A client that runs in a Program."""
 
     def __init__(self, program: Program, address: str) -> None:
         self._program = program

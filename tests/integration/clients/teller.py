@@ -1,4 +1,4 @@
-"""A process that tells of what it does, a line each."""
+"""A process that prints events, one line each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ END_TIMEOUT_S = 60
 
 
 class Teller:
-    """Its lines are taken under `told`, which is notified of each, and of the end."""
+    """Passes each line to `take`, or `take_error`, while it holds `told`; notifies it of lines and
+    of the end."""
 
     def __init__(
         self,
@@ -46,7 +47,8 @@ class Teller:
             with self._told:
                 take(line)
                 self._told.notify_all()
-        # Its output ends before the process does: who waits for the end is notified of the end.
+        # The output ends before the process does; notify again for those that wait for the
+        # process's end.
         self._process.wait()
         with self._told:
             self._told.notify_all()
@@ -71,7 +73,7 @@ class Teller:
         self._wait()
 
     def _wait(self) -> None:
-        """To the end of all that it told."""
+        """Wait for the process, and until all its output has been read."""
         self._process.wait(END_TIMEOUT_S)
         for reader in self._readers:
             reader.join(END_TIMEOUT_S)

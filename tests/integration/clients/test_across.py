@@ -1,4 +1,4 @@
-"""What one client writes, every other reads, in every codec."""
+"""Test that every client reads what every other client has written, in every codec."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tests.integration.clients.promises import CODECS, contents
 from tests.support.brokers import create_topic
 
 CODECS_OF = {NODE: ("none", "gzip", "snappy")}
-"""Where not all."""
+"""Codecs of clients that do not support all."""
 
 
 def records(writer, codec):
@@ -20,7 +20,8 @@ def records(writer, codec):
 
 @pytest.fixture(scope="module")
 def written(catalogue, broker):
-    """written(writer): the topic with all that it wrote, once."""
+    """written(writer) returns the topic with all records of that writer, written at the first
+    call."""
     topics = {}
 
     def topic_of(writer):

@@ -1,4 +1,4 @@
-"""aiokafka, for asyncio."""
+"""Test aiokafka, a client for asyncio."""
 
 from kserver.errors import ErrorCode
 from tests.integration.clients.promises import ODD, Promises
@@ -6,7 +6,7 @@ from tests.integration.clients.promises import ODD, Promises
 
 class TestAiokafka(Promises):
     client_name = "aiokafka"
-    # It takes no record that is null in key and value.
+    # aiokafka rejects records whose key and value are both null.
     sendable = tuple(r for r in ODD if r.key is not None or r.value is not None)
-    # It waits for a topic's metadata until it gives up.
+    # aiokafka waits for the topic's metadata until it gives up.
     invalid_topic_code = ErrorCode.unknown_topic_or_partition.value

@@ -1,4 +1,4 @@
-"""Apache's own scripts, of the two releases that most people have installed."""
+"""Test Apache's own scripts, of the two most common releases."""
 
 import json
 import os
@@ -31,7 +31,7 @@ def version(request):
 
 @pytest.fixture
 def run(version, broker):
-    """run(script, *words, stdin=""): what it prints."""
+    """run(script, *words, stdin="") returns the script's output."""
     at = ("--bootstrap-server", broker.address)
 
     def run(script, *words, stdin="", at=at):

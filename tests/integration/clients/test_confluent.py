@@ -1,4 +1,4 @@
-"""confluent-kafka, the client of librdkafka that most Python programs use."""
+"""Test confluent-kafka, the librdkafka client that most Python programs use."""
 
 from tests.integration.clients.promises import Promises
 

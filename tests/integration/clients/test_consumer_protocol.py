@@ -1,5 +1,5 @@
-"""Groups of the consumer protocol (KIP-848): librdkafka and the Java client in one group, each told
-by the coordinator what is its own; and groups that move from one protocol to the other."""
+"""Test groups of the consumer protocol (KIP-848), with librdkafka and the Java client in one group,
+and groups that migrate from one protocol to the other."""
 
 import contextlib
 import os
@@ -32,7 +32,7 @@ def admin(broker):
 
 
 class Reader:
-    """librdkafka's consumer, and what it has at the moment."""
+    """A consumer of librdkafka, and the partitions that it currently owns."""
 
     def __init__(self, broker, group, topic, protocol="consumer", **settings):
         self.owned = set()
@@ -64,7 +64,7 @@ class Reader:
         error = message.error()
         if error is None:
             self.read.append(message.value())
-        else:  # of its own: the broker is not there
+        else:  # an error of librdkafka's own: the broker is not reachable
             assert error.code() < 0, error
             assert not error.fatal(), error
 
@@ -84,7 +84,7 @@ def poll_until(readers, holds):
 
 
 def are_shared(*readers):
-    """All partitions, each by one, in parts as large as they can be."""
+    """Return whether the readers own all partitions, without overlap and evenly distributed."""
     parts = [reader.owned for reader in readers]
     together = sorted(n for part in parts for n in part)
     return together == sorted(ALL) and max(map(len, parts)) - min(map(len, parts)) <= 1

@@ -1,6 +1,5 @@
-"""What exporters and consoles ask of a broker through Go's clients, and get: kafka_exporter and
-Burrow with sarama, kminion, rpk and Redpanda Console with franz-go's kadm.
-"""
+"""Test the requests that exporters and consoles send through Go's clients: kafka_exporter and
+Burrow with sarama; kminion, rpk and Redpanda Console with franz-go's kadm."""
 
 import contextlib
 import json
@@ -82,7 +81,7 @@ EXPECTED = {"kminion": KMINION, "exporter": EXPORTER}
 
 @pytest.fixture(scope="module")
 def found(broker, tmp_path_factory):
-    """What each check of a program found, or the error that it met."""
+    """The result or the error of each check of each program."""
     results = {}
     for program in EXPECTED:
         path = built(program, tmp_path_factory.mktemp(program))
@@ -99,7 +98,8 @@ def found(broker, tmp_path_factory):
 
 @contextlib.contextmanager
 def groups(address, topic):
-    """One with a member, that committed 3; one without, that committed 4: their names."""
+    """Yield the names of two groups: one with a member, which committed offset 3, and one without
+    members, which committed 4."""
     live, left = f"{topic}-live", f"{topic}-left"
     settings = {"bootstrap.servers": address, "enable.auto.commit": False, "log_level": 0}
     for name, offset in ((live, 3), (left, 4)):

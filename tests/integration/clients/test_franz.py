@@ -1,4 +1,4 @@
-"""franz-go, which speaks the newest versions of each API."""
+"""Test franz-go, which uses the newest version of each API."""
 
 from tests.integration.clients.promises import Promises
 

@@ -1,4 +1,5 @@
-"""Groups of every library, and of several at once: who owns what, and nothing is passed over."""
+"""Test groups of every library, and of several libraries at once: who owns which partitions, and
+that no record is skipped."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ ALL = ("confluent", "kafka-python", "aiokafka", "kafkajs", "sarama", "franz", "k
 COOPERATIVE = ("confluent", "franz", "java", "k")
 STATIC = ("confluent", "sarama", "franz", "java", "k")
 BROKER_ASSIGNED = ("confluent", "java", "k")
-"""Those that speak the protocol of KIP-848."""
+"""Libraries that support the protocol of KIP-848."""
 
 NAMES = (f"group-{number}" for number in itertools.count())
 

@@ -1,11 +1,11 @@
-"""Apache's own client, of the two releases that most programs run."""
+"""Test Apache's own client, of the two most common releases."""
 
 from kserver.errors import ErrorCode
 from tests.integration.clients.promises import Promises
 
 
 class Java(Promises):
-    # It waits for a topic's metadata until it gives up.
+    # The client waits for the topic's metadata until it gives up.
     unknown_topic_code = ErrorCode.request_timed_out.value
 
 

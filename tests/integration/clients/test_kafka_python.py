@@ -1,4 +1,4 @@
-"""kafka-python, the protocol in plain Python."""
+"""Test kafka-python, which implements the protocol in pure Python."""
 
 from kserver.errors import ErrorCode
 from tests.integration.clients.promises import ODD, Promises
@@ -6,13 +6,13 @@ from tests.integration.clients.promises import ODD, Promises
 
 class TestKafkaPython(Promises):
     client_name = "kafka-python"
-    # It takes neither a record that is null in key and value, nor a null in a header.
+    # kafka-python rejects records whose key and value are both null, and null header values.
     sendable = tuple(
         r
         for r in ODD
         if not (r.key is None and r.value is None) and None not in dict(r.headers).values()
     )
-    # It waits for a topic's metadata until it gives up.
+    # kafka-python waits for the topic's metadata until it gives up.
     unknown_topic_code = ErrorCode.request_timed_out.value
-    # It refuses such names itself.
+    # kafka-python rejects such names itself.
     test_an_invalid_topic_name_is_refused_and_never_made = None

@@ -1,4 +1,4 @@
-"""kcat, the shell's way to librdkafka; Debian's is of 2021."""
+"""Test kcat, the command line of librdkafka; Debian's is from 2021."""
 
 from tests.integration.clients.promises import ODD, Consumes, Produces, Survives
 from tests.support.brokers import create_topic
@@ -6,8 +6,8 @@ from tests.support.brokers import create_topic
 
 class TestKcat(Produces, Consumes, Survives):
     client_name = "kcat"
-    # On its command line a header is text, and never null.
-    # To it a key that is empty, or has a zero byte, is no key, and nothing at all is no record.
+    # On kcat's command line a header is text and never null. A key that is empty or contains a zero
+    # byte counts as missing, and a record without key and value is not produced.
     sendable = tuple(
         r
         for r in ODD
@@ -16,9 +16,9 @@ class TestKcat(Produces, Consumes, Survives):
         and b"\0" not in (r.key or b"")
         and all(value and value.isascii() for _, value in r.headers)
     )
-    # It has no option for them.
+    # kcat has no option for timestamps.
     test_a_producers_timestamps_reach_the_log = None
-    # It would be a hundred processes.
+    # It would need a hundred processes.
     test_a_hundred_partitions_take_a_record_each = None
 
     def test_topics_and_partitions_are_listed(self, client, broker, name):

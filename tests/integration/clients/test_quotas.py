@@ -1,4 +1,4 @@
-"""Clients that are not ours are held at their quotas, and know it."""
+"""Test that clients of other projects are throttled to their quotas and report it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.support.wire_client import WireClient
 
 BOUND = 200_000
 WINDOW_S = 2
-"""What counts as passed before the first request: quota.window.num less one."""
+"""Seconds whose quota is available at the first request: quota.window.num - 1."""
 CLOSE = 0.15
 
 
 @pytest.fixture(scope="module")
 def quick(kind, tmp_path_factory):
-    """Its quotas look back two seconds."""
+    """A broker whose quotas cover a window of two seconds."""
     if kind != OURS:
         pytest.skip("a broker of its own is started here")
     settings = {"quota.window.num": WINDOW_S + 1}
@@ -34,7 +34,7 @@ def quick(kind, tmp_path_factory):
 
 @pytest.fixture
 def held(quick):
-    """held(client id, key=bound)"""
+    """held(client id, key=bound) sets quotas for a client id."""
 
     def hold(client_id, **bounds):
         with WireClient(quick.address) as admin:
@@ -44,7 +44,7 @@ def held(quick):
 
 
 def check(sent, took_s):
-    """As fast as allowed, and no faster; a loaded machine may be slower."""
+    """Assert that the rate is not above the quota; on a loaded machine it may be below."""
     assert sent <= BOUND * (took_s + WINDOW_S) * (1 + CLOSE)
 
 

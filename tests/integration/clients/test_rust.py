@@ -1,4 +1,4 @@
-"""Rust's clients: rskafka, which compresses in every codec, and kafka_client."""
+"""Test Rust's clients: rskafka, which supports every codec, and kafka_client."""
 
 from kserver.wire.compression import Compression
 from tests.integration.clients import rust
@@ -12,7 +12,7 @@ TIME_MS = 1_700_000_000_000
 
 
 def expected(partition, codecs):
-    """Each record as the programs print it: offset, key, value, timestamp, headers."""
+    """Return each record as the programs print it: offset, key, value, timestamp, headers."""
     contents = [(codec, n) for codec in codecs for n in range(RECORDS)]
     return [
         [offset, str(partition), f"{codec} {n} " * 20, TIME_MS + n, [["h", "v"]]]

@@ -1,4 +1,4 @@
-"""IBM's sarama, the oldest of Go's clients."""
+"""Test IBM's sarama, the oldest of Go's clients."""
 
 from tests.integration.clients.promises import Promises
 

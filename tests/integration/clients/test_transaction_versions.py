@@ -1,4 +1,5 @@
-"""Transactional producers on clusters of each transaction version, and Apache's script for them."""
+"""Test transactional producers on clusters of each transaction version, and Apache's script for
+transactions."""
 
 import os
 import subprocess
@@ -28,7 +29,7 @@ def version(request):
 
 @pytest.fixture(scope="module")
 def cluster(version, kind, tmp_path_factory):
-    """A broker whose cluster has finalized that transaction version."""
+    """A broker whose cluster has finalized the given transaction version."""
     settings = {"transaction.state.log.num.partitions": 2, "offsets.topic.num.partitions": 2}
     with brokers.running(kind, tmp_path_factory.mktemp("cluster"), settings) as broker:
         if version < 2:
@@ -47,7 +48,7 @@ def _unharmed(cluster):
 
 
 def read(address, topic, isolation):
-    """All values of a topic of two partitions, as far as that isolation goes."""
+    """Return all values of a topic of two partitions, as the isolation level allows."""
     consumer = Consumer(
         {
             "bootstrap.servers": address,
@@ -137,7 +138,7 @@ def test_javas_producer_writes_transactions(cluster, version, tool, name):
     assert "200 records sent" in tool("kafka-producer-perf-test.sh", *words)
     with WireClient(cluster.address) as client:
         until(lambda: state(client, name).transaction_state == "CompleteCommit")
-        # From version 2 on each of its transactions had an epoch of its own.
+        # From version 2 on each transaction has its own producer epoch.
         assert (state(client, name).producer.producer_epoch > 1) is (version == 2)
     assert len(read(cluster.address, topic, "read_committed")) == 200
 

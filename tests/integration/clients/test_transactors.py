@@ -1,4 +1,5 @@
-"""Exactly once by real clients, killed by chance: tests/soak/soak_transactors.py in small."""
+"""Test exactly-once processing of real clients that are killed at random: the short form of
+tests/soak/soak_transactors.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transactors, each a process of its own in some client library; and readers of what they did."""
+"""Transactors, each in its own process with some client library, and readers of their output."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PYTHON = {"confluent": "confluent_kafka", "aiokafka": "aiokafka", "k": "kcli"}
 
 
 class Transactor:
-    """Started again when it ends by itself, until it is killed for good."""
+    """A process that is restarted when it ends by itself, until it is killed for good."""
 
     def __init__(
         self, library: str, mode: str, told: threading.Condition, programs: Path, **options: str
@@ -46,7 +46,7 @@ class Transactor:
             self.committed += 1
 
     def restart(self) -> None:
-        """After kill -9."""
+        """Kill the process and start it again."""
         self._process.kill()
         self.kills += 1
         self._process = self._start()
@@ -56,7 +56,8 @@ class Transactor:
         self.kills += 1
 
     def is_killed_where(self, holds: Callable[[], bool]) -> bool:
-        """It stands still while it is asked whether `holds`, and goes on where that is not so."""
+        """Pause the process and call `holds`; if true, kill the process and return True, else
+        resume it."""
         self._process.signal(signal.SIGSTOP)
         if holds():
             self.kill()
@@ -84,7 +85,8 @@ def _program(library: str, programs: Path) -> list[str]:
 
 
 class Transactors:
-    """`with Transactors(...) as all_: all_.start("confluent", ...)`; ends all of them."""
+    """All transactors: `with Transactors(...) as all_: all_.start("confluent", ...)`; ends all of
+    them."""
 
     def __init__(self, programs: Path, seed: int) -> None:
         self.each: list[Transactor] = []
@@ -106,7 +108,7 @@ class Transactors:
         self.each.append(Transactor(library, mode, self._told, self._programs, **options))
 
     def kill_some(self, times: int) -> None:
-        """One after the other, by chance, each as soon as there is some progress again."""
+        """Kill random transactors, one after the other, each after some new progress."""
         for _ in range(times):
             self.wait_until(self._progress(self._random.randint(1, 10)))
             self._random.choice(self.each).restart()
@@ -116,7 +118,8 @@ class Transactors:
         return lambda: sum(t.committed for t in self.each) >= wanted
 
     def wait_until(self, holds: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
-        """Transactors that end by themselves, fenced or forgotten, begin anew meanwhile."""
+        """Wait until `holds` returns true; restart transactors that end by themselves, for example
+        fenced."""
 
         def cared_for() -> bool:
             for transactor in self.each:
@@ -137,7 +140,7 @@ class Transactors:
 
 
 def read_by_confluent(address: str, topic: str, isolation: str) -> list[str]:
-    """All of its partitions, to their ends."""
+    """Return the values of all partitions, up to their ends."""
     from confluent_kafka import Consumer, KafkaError, TopicPartition
 
     consumer = Consumer(
@@ -183,7 +186,7 @@ def read_by_k(address: str, topic: str, isolation: str) -> list[str]:
 
 
 def read_by_java(address: str, topic: str, isolation: str, count: int) -> list[str]:
-    """It cannot tell where a topic ends: no more than `count`."""
+    """Return `count` values; the console consumer cannot detect the end of a topic."""
     require("java")
     command = [sys.executable, apache_kafka.__file__, "tool", JAVA, "kafka-console-consumer.sh"]
     words = ["--isolation-level", isolation, "--from-beginning", "--max-messages", str(count)]
@@ -191,7 +194,7 @@ def read_by_java(address: str, topic: str, isolation: str, count: int) -> list[s
 
 
 def read_by_all(address: str, topic: str, isolation: str) -> Iterator[tuple[str, list[str]]]:
-    """The reader, and the values that it read."""
+    """Yield each reader's name and the values that it has read."""
     read = read_by_confluent(address, topic, isolation)
     yield "confluent", read
     yield "kcat", read_by_kcat(address, topic, isolation)

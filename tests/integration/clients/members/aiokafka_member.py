@@ -1,4 +1,4 @@
-"""aiokafka as a member."""
+"""A group member with aiokafka."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def main() -> None:
             for record in records:
                 tell_record(partition.topic, partition.partition, record.offset, record.value)
         if read:
-            # Refused where a rebalance came between.
+            # A commit is refused if a rebalance came in between.
             with contextlib.suppress(CommitFailedError, IllegalStateError):
                 await consumer.commit()
     await consumer.stop()

@@ -1,4 +1,4 @@
-"""confluent-kafka as a member."""
+"""A group member with confluent-kafka."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ def main() -> None:
         for message in read:
             tell_record(message.topic(), message.partition(), message.offset(), message.value())
         if read:
-            # What is refused comes again: its partition went to another member meanwhile.
+            # After a refused commit the records are read again by the member that owns the
+            # partition now.
             consumer.commit(asynchronous=True)
     consumer.close()
     tell("shutdown_complete")

@@ -1,11 +1,11 @@
-"""What a member of a group tells, as Apache's VerifiableConsumer does: an event a line of JSON.
+"""Events that a group member prints, one line of JSON each, as Apache's VerifiableConsumer does.
 
-    partitions_assigned, partitions_revoked   {"partitions": [{"topic", "partition"}]}
-    record_data                               {"topic", "partition", "offset", "value"}
+    partitions_assigned, partitions_revoked     {"partitions": [{"topic", "partition"}]}
+    record_data                                 {"topic", "partition", "offset", "value"}
     shutdown_complete
 
-Each program here takes VerifiableConsumer's options, commits what it has told of after each poll,
-and leaves its group when it gets SIGTERM.
+Each member program takes VerifiableConsumer's options, commits the records that it has printed
+after each poll, and leaves its group on SIGTERM.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def tell(name: str, **fields: Any) -> None:
 
 
 def tell_partitions(name: str, partitions: Iterable[Any]) -> None:
-    """Of objects with a topic and a partition."""
+    """Print an event with objects that have a topic and a partition."""
     named = [{"topic": p.topic, "partition": p.partition} for p in partitions]
     tell(name, partitions=named)
 

@@ -1,4 +1,4 @@
-"""kafka-python as a member."""
+"""A group member with kafka-python."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def main() -> None:
     )
     stopped = stopped_by_sigterm()
     consumer.subscribe([given.topic], listener=Listener())
-    # A leader that joins before it knows the topic hands out nothing and joins again when it does;
-    # where that falls on the end of a poll, 3.0.12 never takes up what it has assigned itself.
+    # A leader that joins before it knows the topic assigns nothing and rejoins once it knows it. If
+    # that coincides with the end of a poll, 3.0.12 never adopts its own assignment.
     consumer.topics()
     while not stopped.is_set():
         read = consumer.poll(timeout_ms=100)
@@ -47,7 +47,7 @@ def main() -> None:
             for record in records:
                 tell_record(partition.topic, partition.partition, record.offset, record.value)
         if read:
-            # Refused where a rebalance came between: then they come again.
+            # A commit is refused if a rebalance came in between; the records are then read again.
             with contextlib.suppress(CommitFailedError):
                 consumer.commit()
     with contextlib.suppress(KafkaError):

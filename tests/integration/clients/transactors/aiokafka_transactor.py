@@ -1,4 +1,4 @@
-"""aiokafka as a transactor."""
+"""A transactor with aiokafka."""
 
 from __future__ import annotations
 

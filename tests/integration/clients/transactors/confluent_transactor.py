@@ -1,4 +1,4 @@
-"""confluent-kafka as a transactor."""
+"""A transactor with confluent-kafka."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def main() -> None:
 
 
 def retry(call: Callable[..., None], *arguments: object) -> None:
-    """Call again after a time-out, as librdkafka asks of the application."""
+    """Call again after a timeout, as librdkafka requires of the application."""
     while True:
         try:
             return call(*arguments)

@@ -1,4 +1,4 @@
-"""kcli.client as a transactor."""
+"""A transactor with kcli.client."""
 
 from __future__ import annotations
 

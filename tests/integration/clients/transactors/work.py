@@ -1,12 +1,13 @@
-"""What a transactor does, over and over until SIGTERM or kill -9, and what it is given.
+"""The work of a transactor, repeated until SIGTERM or kill -9, and its options.
 
-    copy       a transaction: records of --source to --target, each to the partition of its number,
-               and the group's offsets
-    transfer   a transaction: an amount taken in one partition of --target, and given in another;
-               every fourth is aborted before it is given
+    copy        per transaction: records of --source to --target, each to the partition with
+                the same number, and the group's offsets
+    transfer    per transaction: an amount withdrawn in one partition of --target and deposited
+                in another; every fourth is aborted before the deposit
 
-A line of JSON a transaction: {"name": "committed" | "aborted"}.  A transactor that cannot go on,
-since another took its place or the broker forgot it, ends; it is to be started again.
+Prints a line of JSON per transaction: {"name": "committed" | "aborted"}. A transactor that cannot
+continue, because another one took over its id or the broker has forgotten it, ends and must be
+restarted.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from random import Random
 
 COPY, TRANSFER = "copy", "transfer"
 AT_ONCE = 20
-"""Records of a copying transaction, at most."""
+"""Maximum number of records in a transaction of `copy`."""
 SESSION_TIMEOUT_MS = 3000
 TRANSACTION_TIMEOUT_MS = 20_000
 
@@ -34,7 +35,7 @@ def options() -> argparse.Namespace:
 
 
 def transfers(partitions: int) -> Iterator[tuple[int, int, int, bool]]:
-    """Amount, from, to, and whether it is to be committed."""
+    """Yield amount, source partition, target partition, and whether to commit."""
     random = Random()
     number = 0
     while True:

@@ -1,4 +1,4 @@
-"""confluent-kafka as a worker."""
+"""A worker with confluent-kafka."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def transact() -> None:
 
 
 def again(call: Callable[[], Any]) -> None:
-    """Until it does not only ask for patience."""
+    """Call until it succeeds; retry on retriable errors."""
     while True:
         try:
             call()
@@ -132,7 +132,7 @@ def read() -> None:
 
 
 def commit(consumer: Consumer) -> None:
-    """A coordinator that is just loaded, or was, is asked again."""
+    """Commit offsets; retry while the coordinator is loading or has moved."""
     while not stopped.is_set():
         try:
             consumer.commit(asynchronous=False)

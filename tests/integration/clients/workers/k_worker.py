@@ -1,4 +1,4 @@
-"""kcli.client as a worker."""
+"""A worker with kcli.client."""
 
 from __future__ import annotations
 
@@ -98,13 +98,13 @@ async def transact() -> None:
 
 
 def look_at(outcome: asyncio.Future[Any]) -> None:
-    """What failed, fails its transaction, which says so."""
+    """Retrieve the exception of a send; the failure is reported by its transaction."""
     error = outcome.exception()
     assert error is None or isinstance(error, KafkaError | ClientError | TransactionAborted)
 
 
 async def again(call: Callable[[], Awaitable[None]]) -> None:
-    """Until it does not only ask for patience."""
+    """Call until it succeeds; retry after a timeout."""
     while True:
         try:
             await call()

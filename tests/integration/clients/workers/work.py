@@ -1,12 +1,14 @@
-"""What a worker does until SIGTERM, and what it is given and tells: each a client in one library.
+"""The work of a worker until SIGTERM, its options and its output; each worker uses one client
+library.
 
-    write      the numbers from 0 on to partition 0 of --topic, each acknowledged by all in sync
-    transact   the same, some of them in each transaction; every fourth is aborted and done again
-    read       as the only member of --group: what is in --topic, committed after each poll
+    write       numbers from 0 on to partition 0 of --topic, each acknowledged with acks=all
+    transact    the same, several per transaction; every fourth transaction is aborted and repeated
+    read        as the only member of --group: the records of --topic, committed after each poll
 
-Lines of JSON: {"done": [...]} has the numbers that were acknowledged, committed or read, in that
-order; {"failed": TEXT} says why it cannot go on.  What may be tried again is tried again, soon and
-for long: a request is given up after REQUEST_TIMEOUT_MS, a record never before the worker ends.
+Prints lines of JSON: {"done": [...]} has the numbers that were acknowledged, committed or read, in
+that order; {"failed": TEXT} has the reason why the worker cannot continue. Retriable operations are
+retried soon and for long: a request times out after REQUEST_TIMEOUT_MS, a record never before the
+worker ends.
 """
 
 from __future__ import annotations
@@ -25,10 +27,10 @@ DELIVERY_TIMEOUT_MS = 120_000
 SESSION_TIMEOUT_MS = 45_000
 PAUSE_S = 0.01
 AT_ONCE = 10
-"""Numbers written between two pauses, and in a transaction."""
+"""Numbers written between two pauses, and per transaction."""
 ABORTED_EACH = 4
 NONSENSE = b"-1"
-"""The value of what is aborted."""
+"""Value of records in aborted transactions."""
 
 
 def options() -> argparse.Namespace:
