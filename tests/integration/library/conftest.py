@@ -1,4 +1,4 @@
-"""Real brokers for the client library: ours, and Apache Kafka 4.3.1 and 3.9.2."""
+"""Fixtures: real brokers for the client library: ours, and Apache Kafka 4.3.1 and 3.9.2."""
 
 from __future__ import annotations
 

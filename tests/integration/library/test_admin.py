@@ -1,4 +1,4 @@
-"""Topics and the cluster, through the admin client."""
+"""Test the admin client: topics and the cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Java's clients and ours read what the other wrote, and send a key to the same partition."""
+"""Test that Java's clients and ours read each other's records, and choose the same partition for a
+key."""
 
 from __future__ import annotations
 

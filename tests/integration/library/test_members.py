@@ -1,4 +1,4 @@
-"""Members of groups, by every protocol."""
+"""Test group members of the client library, with every group protocol."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PROTOCOLS = {
 
 
 class Member:
-    """Polls on until it is stopped; `values` is what it was given."""
+    """A member that polls until it is stopped; `values` has the values that it has read."""
 
     def __init__(self, broker: brokers.Broker, topic: str, **settings: object) -> None:
         given = {"auto_offset_reset": "earliest"} | settings
@@ -62,7 +62,7 @@ class Member:
 
 
 def test_a_protocol_that_the_cluster_does_not_have_is_told_with_the_remedy(broker, topic):
-    """3.9's brokers have KIP-848 only where they are told to."""
+    """3.9's brokers support KIP-848 only if it is enabled."""
     if broker.kind != "3.9.2":
         pytest.skip("this broker has it")
 

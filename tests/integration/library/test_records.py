@@ -1,4 +1,5 @@
-"""Records, settings, offsets: what was sent is what is read."""
+"""Test that the client library reads the records that it has sent, with various configs and
+offsets."""
 
 from __future__ import annotations
 
@@ -62,7 +63,7 @@ def test_every_kind_of_acks_delivers(broker, topic, acks):
             sent = [await producer.send(topic, b"%d" % n, partition=0) for n in range(100)]
             outcomes = await asyncio.gather(*sent)
         assert [o.offset for o in outcomes] == ([-1] * 100 if acks == "0" else list(range(100)))
-        for _ in range(100):  # nobody says when records with acks=0 are there
+        for _ in range(100):  # no response says when records with acks=0 are readable
             found = (await read(broker, topic))[0]
             if len(found) == 100:
                 break
@@ -364,7 +365,7 @@ def test_a_compacted_log_is_read_across_its_gaps(broker):
             for n in range(40):
                 sent = [await producer.send(name, b"%d" % n, b"k%d" % k) for k in range(5)]
                 await asyncio.gather(*sent)
-        for _ in range(600):  # the cleaner takes its turn when it likes
+        for _ in range(600):  # wait for the cleaner
             found = (await read(broker, name, 1))[0]
             if len(found) < 100:
                 break

@@ -1,4 +1,4 @@
-"""Transactions of the client library, seen whole or not at all."""
+"""Test that transactions of the client library are visible completely or not at all."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ _names = itertools.count(1)
 
 
 async def until_read(broker, topic: str, expected: list[bytes]) -> list[bytes]:
-    """The values of committed records; markers are written after the answer to the commit."""
+    """Return the values of committed records; markers are written after the response to the
+    commit."""
     for _ in range(100):
         found = await read(broker, topic, isolation_level="read_committed")
         values = sorted(record.value for of in found.values() for record in of)
@@ -90,7 +91,7 @@ def test_a_failed_record_fails_its_transaction_and_the_next_succeeds(broker):
 
 
 def test_a_producer_that_is_fenced_says_so_when_it_aborts(broker, topic):
-    """Though a record is on its way just then."""
+    """Even if a record is in flight at that moment."""
 
     async def scenario() -> None:
         settings = bootstrap(broker, transactional_id=topic, linger_ms="0")
@@ -100,7 +101,7 @@ def test_a_producer_that_is_fenced_says_so_when_it_aborts(broker, topic):
             await older.partitions_for(topic)
             await newer.init_transactions()
             await older.send(topic, b"zombie", partition=0)
-            # So that it leaves, or is announced.
+            # Give the sender a turn: it sends the record, or AddPartitionsToTxn.
             await asyncio.sleep(0)
             for _ in range(2):
                 with pytest.raises(ProducerFenced):
@@ -133,7 +134,7 @@ def test_the_newer_of_two_producers_wins(broker, topic):
 
 
 def test_what_was_read_and_what_was_made_of_it_are_committed_together(broker, topic):
-    """A loop that ends at random places and begins again where it had committed."""
+    """A loop that ends at random points and continues from the committed offsets."""
     out = brokers.create_topic(broker.address, f"{topic}-out", partitions=3)
     group, random = f"g-{topic}", Random(topic)
     partitions = [TopicPartition(topic, n) for n in range(3)]
@@ -147,7 +148,7 @@ def test_what_was_read_and_what_was_made_of_it_are_committed_together(broker, to
             assert found[group].code.retriable
 
     async def once() -> bool:
-        """Whether all was read."""
+        """Run part of the loop; return whether all records have been read."""
         async with (
             Admin(bootstrap(broker)) as admin,
             Consumer(bootstrap(broker, auto_offset_reset="earliest")) as consumer,
@@ -218,7 +219,7 @@ def test_read_committed_shows_what_was_committed_and_nothing_else(broker, topic)
                 await transaction(peer, f"tx-{topic}-{n % 3}", topic, values, commit=not n % 2)
         peer.close()
         expected = [b"plain", *[b"committed"] * 3, b"plain"] * 3
-        for _ in range(100):  # markers are written after the answer
+        for _ in range(100):  # markers are written after the response
             found = (await read(broker, topic, isolation_level="read_committed"))[0]
             if len(found) == len(expected):
                 break

@@ -1,8 +1,9 @@
-"""`k` and Apache's own scripts, of Kafka 4.3.1, against the same Apache brokers: the same answers.
+"""Fixtures: `k` and Apache's own scripts of Kafka 4.3.1 on the same Apache brokers, for tests that
+both give the same output.
 
-Compared is standard output, to the letter but for names, ids and times that a run makes up, and
-whether the command succeeded.  Where `k` differs on purpose its manual page says so, and here
-stands what it does instead.
+Compared are standard output, except names, ids and times that differ between runs, and whether the
+command succeeded. Where `k` differs on purpose, its manual page says so and the test states what it
+does instead.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def _scripts_end():
 
 @pytest.fixture(scope="session")
 def brokers(tmp_path_factory):
-    """The broker of a version, started when it is first asked for; two topics wait in it."""
+    """Function that returns the broker of a version, started at the first call, with two topics."""
     require("java")
     settings = {
         "auto.create.topics.enable": "false",

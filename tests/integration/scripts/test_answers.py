@@ -1,4 +1,5 @@
-"""What `k` and Apache's scripts answer: topics, offsets, settings, transactions, the cluster."""
+"""Test that `k` and Apache's scripts print the same: topics, offsets, configs, transactions, the
+cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from tests.support.transactions import hanging
 from tests.support.verifications import OURS, QUICK, apache_s, until, verifying
 
 OPTIONS_FIRST = ("transactions", "features")
-"""Whose scripts need their options before the action."""
+"""Commands whose scripts need their options before the action."""
 BY_ALL = [
     ("topics", "--describe"),
     ("topics", "--describe --topics-with-overrides"),
@@ -38,7 +39,7 @@ BY_ALL = [
     ("log-dirs", "--describe --broker-list 7,8"),
     ("transactions", "describe-producers --topic hung --partition 0"),
 ]
-"""What a broker of another version may answer otherwise."""
+"""Commands that are run on brokers of all versions, because the responses may differ."""
 BY_NEW = [
     ("transactions", "list"),
     ("transactions", "list --duration-filter -1 --transactional-id-pattern tx.*"),
@@ -190,7 +191,7 @@ def test_a_topic_s_life_is_the_same(server):
 
 @pytest.mark.parametrize("broker", [NEW], indirect=True)
 def test_records_are_deleted_the_same(server, tmp_path):
-    """But for the exit status, which tells where a partition was refused."""
+    """Except for the exit status: that of `k` is 1 if a partition was refused."""
 
     def deleted(run):
         name = f"deleted-from-{run.__name__}"
@@ -308,7 +309,7 @@ def test_of_our_broker_s_transactions_and_features_both_say_the_same(tmp_path):
             assert (told.status, told.err) == (0, b"")
             theirs = apache(command, *server, *words.split())
             if told.lines != theirs.lines:
-                # It says how many minutes ago: one may have ended between the two.
+                # The output has the age in minutes, which may change between the two runs.
                 told = k(command, *server, *words.split())
             assert told.lines == theirs.lines
 

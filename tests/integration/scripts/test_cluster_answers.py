@@ -1,5 +1,5 @@
-"""What `k` and Apache's scripts, of Kafka 4.3.1, say of three brokers of which one is dead: of
-Apache 3.9.2's brokers, and of ours."""
+"""Test that `k` and Apache's scripts of Kafka 4.3.1 print the same for three brokers of which one
+is dead: Apache 3.9.2's brokers, and ours."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ TOPICS = {
     "careful": ["3:1:2", "--config", "min.insync.replicas=2", "--config", "retention.ms=1000000"],
     "elsewhere": ["1:3,2:3"],
 }
-"""Where each partition has its replicas, and what the topic's settings are."""
+"""Replica assignment of each topic's partitions, and the topic's configs."""
 MOVES = ((0, [1, 2]), (1, [2, 1]))
-"""Where the partitions of "elsewhere" are to be."""
+"""Target replicas of the partitions of "elsewhere"."""
 SIDES = ("leader", "follower")
 CONFIGS = re.compile(r"(?<=\tConfigs: ).*")
 
@@ -47,7 +47,7 @@ def cluster(request, tmp_path_factory):
         for topic, (assignment, *config) in TOPICS.items():
             words = ("--create", "--topic", topic, "--replica-assignment", assignment, *config)
             assert k("topics", *server, *words).status == 0
-        # One that is Kafka's own.
+        # Creates an internal topic of Kafka.
         assert k("console-producer", *server, "--topic", "whole", input=b"x\n").status == 0
         group = ("--group", "g", "--from-beginning", "--max-messages", "1")
         assert k("console-consumer", *server, "--topic", "whole", *group).status == 0
@@ -59,7 +59,7 @@ def cluster(request, tmp_path_factory):
 
 
 def _await_settled(cluster):
-    """The cluster has noticed: both that are left say so of every topic."""
+    """Wait until both live brokers report all topics without the dead broker."""
     deadline = time.monotonic() + PATIENCE_S
     for id in (1, 2):
         words = ("--bootstrap-server", cluster.brokers[id].address, "--describe", "-o", "jsonl")
@@ -69,11 +69,12 @@ def _await_settled(cluster):
             states = [(row["leader"], row["isr"]) for row in rows]
             if all(lead != DEAD and (DEAD not in isr or isr == [DEAD]) for lead, isr in states):
                 break
-            time.sleep(0.2)  # it can only be asked
+            time.sleep(0.2)  # the state can only be polled
 
 
 def both(cluster, command, *words):
-    """What both say, the topics in one order: the script has that of its hash table."""
+    """Return the output of `k` and of the script, both sorted by topic: the script's order is that
+    of a hash table."""
     ours = k(command, *words, *cluster.words)
     theirs = apache(command, *words, *cluster.words)
     assert ours.status == theirs.status, (ours, theirs)
@@ -81,8 +82,10 @@ def both(cluster, command, *words):
 
 
 def by_topic(lines):
-    """The lines in the order of their topics, those of one topic as they are; settings, which the
-    script has in the order of its hash table too, in that of their names."""
+    """Sort the lines by topic, keeping the order within a topic, and sort the configs by name.
+
+    The script prints both in the order of a hash table.
+    """
     named = (CONFIGS.sub(lambda told: ",".join(sorted(told[0].split(","))), one) for one in lines)
     return sorted(named, key=lambda line: line.strip().split("\t")[0])
 
@@ -108,7 +111,7 @@ def test_topics_are_described_to_the_letter(cluster, words):
 
 
 def test_what_is_told_is_so(cluster):
-    """The same of a known state, lest both tell nothing."""
+    """Compare with a known state, in case both tools report nothing."""
 
     def found(report):
         lines = k("topics", "--describe", report, "--exclude-internal", *cluster.words).lines
@@ -131,7 +134,8 @@ def test_replicas_that_come_and_go_are_told_to_the_letter(cluster, tmp_path):
         for number, replicas in MOVES
     ]
     file.write_text(json.dumps({"version": 1, "partitions": moves}))
-    # So slow that it goes on while it is looked at; --throttle would ask the dead broker too.
+    # Slow enough to continue during the test; --throttle would also send requests to the dead
+    # broker.
     replicas = ",".join(f"{side}.replication.throttled.replicas=*" for side in SIDES)
     rates = ",".join(f"{side}.replication.throttled.rate=1" for side in SIDES)
     for kind, name, keys in (
@@ -157,7 +161,7 @@ def test_replicas_that_come_and_go_are_told_to_the_letter(cluster, tmp_path):
 
 async def _fill(cluster, partition):
     async with Producer(cluster.client) as producer:
-        for _ in range(60):  # more than one fetch brings
+        for _ in range(60):  # more than one fetch returns
             await (await producer.send("elsewhere", bytes(50_000), partition=partition))
 
 
@@ -170,12 +174,12 @@ def test_the_cluster_is_told_to_the_letter(cluster, words):
     ours = k("cluster", *words, *cluster.words)
     theirs = apache("cluster", *words, *cluster.words)
     if b"includeFencedBrokers" in theirs.out:
-        # These brokers know of none, and the script succeeds all the same.
+        # These brokers do not know fenced brokers, and the script succeeds nevertheless.
         assert (ours.status, ours.out) == (1, b"")
         assert b"leave out --include-fenced-brokers" in ours.err
         return
     assert ours.status == theirs.status, (ours, theirs)
-    # The script lists them as they come.
+    # The script lists brokers in any order.
     assert sorted(ours.lines) == sorted(theirs.lines)
 
 

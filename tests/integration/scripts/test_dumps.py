@@ -1,4 +1,4 @@
-"""Files of Apache's brokers and of ours, dumped by `k` and by Apache's script."""
+"""Test that `k` and Apache's script dump files of Apache's brokers and of ours the same way."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_apaches_files_are_dumped_the_same(broker, server, words):
 
 
 def test_krafts_files_are_dumped_the_same(broker, server, tmp_path):
-    """Of a copy: the broker goes on to write."""
+    """A copy is dumped, because the broker continues to write to the file."""
     copy = tmp_path / "00000000000000000000.log"
     original = broker.data / "__cluster_metadata-0" / copy.name
     copy.write_bytes(original.read_bytes())
@@ -51,7 +51,7 @@ def test_krafts_files_are_dumped_the_same(broker, server, tmp_path):
 
 @pytest.fixture(scope="module")
 def our_segments(tmp_path_factory):
-    """The files of a partition of our own broker: many segments, all codecs, closed in order."""
+    """Files of one partition of our broker: many segments, all codecs, after a clean stop."""
     require("java")
     with BrokerProcess(tmp_path_factory.mktemp("ours")) as running:
         words = ["--bootstrap-server", running.address]

@@ -1,4 +1,5 @@
-"""How `k console-consumer` and Apache's end in a group, and what they have committed by then."""
+"""Test how `k console-consumer` and Apache's end in a group, and which offsets they have
+committed."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ TIMEOUT_S = 60
 SESSION_MS = 6000
 RECORDS = 2000
 LINES = b"".join(b"%d-%s\n" % (n, b"x" * 500) for n in range(RECORDS))
-"""More than a pipe holds."""
+"""More than a pipe's buffer."""
 TOOLS = {
     "k": lambda command: [*K, command],
     "apache": lambda command: [
@@ -35,7 +36,7 @@ running = []
 
 @pytest.fixture(autouse=True)
 def ended():
-    """Whatever a test has started ends with it."""
+    """Kill all processes that a test has started."""
     yield
     while running:
         process = running.pop()
@@ -69,7 +70,7 @@ def start(command, **streams):
 
 
 def reading(tool, server, topic, *words, **streams):
-    """A member of a group that has the topic's name."""
+    """Start a member of a group that is named after the topic."""
     words = ["--topic", topic, "--group", topic, "--from-beginning", *words]
     words += ["--command-property", f"session.timeout.ms={SESSION_MS}"]
     return start([*tool("console-consumer"), *server, *words], **streams)
@@ -82,10 +83,10 @@ def status(process):
 
 
 def group(server, topic):
-    """The offset that the group has committed, and whether it has a member."""
+    """Return the offset that the group has committed, and whether it has a member."""
     told = k("consumer-groups", *server, "--describe", "--group", topic, "-o", "jsonl").out
     rows = [json.loads(line) for line in told.splitlines()]
-    # A group that does not exist yet has a row with an error alone.
+    # A group that does not exist yet has a row with only an error.
     committed = max((row.get("current_offset") or 0 for row in rows), default=0)
     return committed, any(row.get("consumer_id") is not None for row in rows)
 
@@ -98,7 +99,7 @@ def test_what_a_full_device_refuses_is_not_committed(tool, server, long):
     with open("/dev/full", "wb") as full:
         status(reading(tool, server, long, stdout=full))
     committed, stays = group(server, long)
-    # Apache's counts the record whose line failed as read.
+    # Apache's consumer counts the record whose line could not be written as read.
     assert committed <= (1 if tool is TOOLS["apache"] else 0)
     assert not stays
 
@@ -119,7 +120,7 @@ def test_a_reader_that_pauses_longer_than_a_session_reads_each_record_once(tool,
     process = reading(tool, server, long, *words, stdout=subprocess.PIPE)
     with process.stdout:
         lines = [process.stdout.readline()]
-        time.sleep(1.5 * SESSION_MS / 1000)  # a session has to pass
+        time.sleep(1.5 * SESSION_MS / 1000)  # a session timeout has to pass
         lines += process.stdout
         process.stdout = None
     assert [int(line.partition(b"-")[0]) for line in lines] == list(range(RECORDS))
@@ -137,14 +138,14 @@ def test_a_closed_terminal_lets_the_member_leave_with_what_it_printed(tool, serv
 
 def test_a_closed_terminal_loses_no_line_that_the_producer_was_given(tool, server, topic):
     command = [*tool("console-producer"), *server, "--topic", topic]
-    # The first batch shows that the lines arrive; those after it linger in the producer.
+    # The first batch shows that lines arrive; later ones linger in the producer.
     process = start([*command, "--timeout", "5000"], stdin=subprocess.PIPE)
     process.stdin.write(b"1\n2\n3\n")
     process.stdin.flush()
     until(lambda: b":3" in k("get-offsets", *server, "--topic", topic).out, TIMEOUT_S)
     process.stdin.write(b"4\n5\n")
     process.stdin.flush()
-    time.sleep(1)  # the lines are to be read, which nothing shows
+    time.sleep(1)  # there is no sign that the lines have been read
     process.send_signal(signal.SIGHUP)
     process.wait(TIMEOUT_S)
     process.stdin.close()

@@ -1,5 +1,7 @@
-"""Partitions moved by `k` and by Apache's script, of Kafka 4.3.1: each on three of Apache 3.9.2's
-brokers and on three of ours, with a topic of its own, step by step the same answers and settings.
+"""Test that `k` and Apache's script of Kafka 4.3.1 reassign partitions with the same output and
+configs at each step.
+
+Each tool moves its own topic, on three of Apache 3.9.2's brokers and on three of ours.
 """
 
 from __future__ import annotations
@@ -22,14 +24,14 @@ PATIENCE_S = 100
 IDS = (1, 2, 3)
 PARTITIONS = 2
 RECORDS = 200
-"""So many that a throttled move takes a minute: a broker fetches 1 MB at a time, and no more until
-that is a rate within its bounds, which are of the last eleven seconds."""
+"""Enough for a throttled move to take a minute: a broker fetches 1 MB, then waits until the rate
+over the last eleven seconds is below its limit."""
 VALUE = bytes(50_000)
 BEFORE, AFTER = {0: [1, 2], 1: [2, 1]}, {0: [2, 3], 1: [3, 2]}
 SLOW = ("--throttle", "1000")
 LOG_DIRS = re.compile(r'"log_dirs":\[[^]]*\]')
 TRACE = re.compile(r"\n(java|org)\.[^\n]*Exception.*", re.DOTALL)
-"""What Apache's script prints after "Error: ": the stack."""
+"""The stack trace that Apache's script prints after "Error: "."""
 THROTTLES = (
     "leader.replication.throttled.replicas",
     "follower.replication.throttled.replicas",
@@ -55,7 +57,7 @@ def log_dirs(cluster, id):
 
 
 class Mover:
-    """One of the two tools, with a topic of its own, and what it printed by step."""
+    """One of the two tools, with its own topic, and its output by step."""
 
     def __init__(self, tool, topic, cluster, directory):
         self.tool = tool
@@ -89,8 +91,10 @@ class Mover:
         return done.out.decode()
 
     def throttles(self):
-        """The settings of the topic and the brokers that slow a move down, as ZooKeeper has them:
-        Apache's brokers tell of a change only a moment after they have answered to it."""
+        """Return the throttle configs of the topic and of the brokers, from ZooKeeper.
+
+        Apache's brokers describe a change only a moment after their response to it.
+        """
         topic = ("TOPIC", f"/config/topics/{self.topic}")
         brokers = [(str(id), f"/config/brokers/{id}") for id in IDS]
         return {
@@ -101,8 +105,10 @@ class Mover:
         }
 
     def slow_down(self, id):
-        """Moves between the broker's directories, before one is begun: Apache's broker answers that
-        it will be slower, and at first is not."""
+        """Throttle moves between the broker's directories before a move begins.
+
+        Apache's broker accepts the throttle at once, but applies it a moment later.
+        """
         setting = f"{THROTTLES[-1]}=1"
         words = ("--broker", str(id), *self.words)
         assert k("configs", "--alter", "--add-config", setting, *words).status == 0
@@ -115,7 +121,8 @@ class Mover:
         return {row["partition"]: row["replicas"] for row in rows}
 
     def places(self):
-        """The directory of each replica, by partition and broker, and of those on their way."""
+        """Return each replica's directory by partition, broker, and whether it is a future
+        replica."""
         words = ("--describe", "--topic-list", self.topic, "-o", "jsonl", *self.words)
         rows = list(map(json.loads, k("log-dirs", *words).out.splitlines()))
         return {
@@ -137,7 +144,7 @@ async def fill(mover):
 
 
 def both(cluster, tmp_path, scenario, name):
-    """What each tool printed in the scenario."""
+    """Run the scenario with each tool; return what each printed."""
     movers = [
         Mover(tool, f"{name}-{of}", cluster, tmp_path)
         for of, tool in (("ours", k), ("they", apache))
@@ -160,7 +167,7 @@ def test_a_move_is_begun_slowed_told_cancelled_and_done_to_the_letter(cluster, t
         mover.run("another rate", "--execute", *mover.plan(AFTER), *again)
         assert "in progress" in mover.run("how far", "--verify", *mover.plan(AFTER))
         mover.run("give up", "--cancel", *mover.plan(AFTER), "--preserve-throttles")
-        # The order that they had is lost in the order of the target, in Kafka as well.
+        # The original order is lost: it becomes that of the target, in Kafka too.
         assert {n: sorted(of) for n, of in mover.replicas().items()} == {0: [1, 2], 1: [1, 2]}
         assert "rather than" in mover.run("gave up", "--verify", *mover.plan(AFTER))
         assert mover.throttles() == {}
@@ -190,7 +197,7 @@ def test_replicas_are_moved_between_directories_to_the_letter(cluster, tmp_path)
             assert mover.places()[0, 2, False] == target
         plan = mover.plan({0: [1, 2]}, {0: ["any", log_dirs(cluster, 2)[0]]})
         mover.run("elsewhere", "--verify", *plan)
-        # So slow that it goes on while it is looked at.
+        # Slow enough to continue during the test.
         mover.slow_down(2)
         mover.run("slowly", "--execute", *plan, "--replica-alter-log-dirs-throttle", "1")
         mover.run("on its way", "--verify", *plan)
@@ -250,7 +257,7 @@ def test_what_cannot_be_is_refused_to_the_letter(cluster, tmp_path):
 
 
 def test_a_plan_is_one_that_kafka_could_have_made(cluster, tmp_path):
-    """From some start: both draw it by lot."""
+    """Both tools draw the start at random, so compare with the plans of every start and shift."""
     mover = Mover(k, "planned", cluster, tmp_path)
     mover.write({"topics": [{"topic": mover.topic}]})
     words = ("--topics-to-move-json-file", str(mover.file), "--broker-list", "1,2,3")

@@ -1,4 +1,5 @@
-"""Records that scripts and `k` write and read: consoles, verifiable clients, perf tests."""
+"""Test that scripts and `k` write and read records alike: consoles, verifiable clients, perf
+tests."""
 
 from __future__ import annotations
 
@@ -161,7 +162,8 @@ def test_perf_tests_print_lines_of_the_same_form(server, tmp_path):
 
 
 def _is_the_same_form(command: str, server: list[str], words: str) -> None:
-    """As far as a program that reads the lines can tell; {} is a name of one's own."""
+    """Assert that both outputs have the same form for a program that parses them; {} becomes a
+    unique name."""
     ours, theirs = (
         run(command, *server, *words.format(f"{command}-{run.__name__}").split())
         for run in (k, apache)

@@ -1,6 +1,6 @@
-"""One broker of each kind and one Spark session for all tests of the data source `k`.
+"""Fixtures: one broker of each kind and one Spark session for all tests of the data source `k`.
 
-BROKERS=4.3.1 runs them against Apache's.  They are skipped where the extra is not installed.
+BROKERS=4.3.1 runs them on Apache's broker. They are skipped if the extra is not installed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SETTINGS = {
     "log.retention.ms": -1,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 200,
 }
-"""Times of records are those of years ago, and tests of timeouts wait for them."""
+"""Records have timestamps of years ago, and tests of transaction timeouts wait for the cleanup."""
 _names = brokers.names("s")
 
 
@@ -37,9 +37,9 @@ def broker(request, tmp_path_factory) -> Iterator[brokers.Broker]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
-    """One session for all; the source is found through `pyspark_k`.
+    """One session for all tests; it finds the source through `pyspark_k`.
 
-    Beside it is Spark's own, `format("kafka")`, where its jars can be had.
+    Spark's own source, `format("kafka")`, is available too if its jars can be downloaded.
     """
     given = {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": f"{quick_start.DIRECTORY}:{ROOT}"}
     before = {name: os.environ.get(name) for name in [*given, "SPARK_HOME"]}
@@ -48,7 +48,7 @@ def spark(tmp_path_factory):
     from pyspark.sql import SparkSession
 
     jars: tuple[str, ...] = ()
-    with contextlib.suppress(RuntimeError):  # of which the tests that need them tell
+    with contextlib.suppress(RuntimeError):  # tests that need them report it
         jars = spark_connector.jars()
     session = (
         SparkSession.builder.master("local[2]")
@@ -73,7 +73,7 @@ def spark(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def _queries_end(request):
-    """Of a test that failed too, or they would run on beside all that follow."""
+    """Stop all queries after each test, because those of a failed test would continue to run."""
     yield
     if "spark" in request.fixturenames:
         for query in request.getfixturevalue("spark").streams.active:

@@ -1,4 +1,4 @@
-"""What audit finds of topics and of what has landed of them, where something was planted."""
+"""Test that the job audit finds planted differences between topics and their landed records."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tests.support.frames import T0, delete_before, made_anew, of
 from tests.support.spark_jobs import job
 
 HOURS = ("22", "23", "00")
-"""Of T0, and of the two after it."""
+"""Hours of T0 and of the two hours after it."""
 
 
 def fill(broker, topic: str, partition: int = 0, hours: int = len(HOURS)) -> None:
-    """Ten records in each hour."""
+    """Append ten records in each hour."""
     for hour in range(hours):
         base = T0 + hour * HOUR_MS
         records = [(base + n, b"k%d" % n, b"%d" % n, ()) for n in range(10)]
@@ -32,7 +32,7 @@ def fill(broker, topic: str, partition: int = 0, hours: int = len(HOURS)) -> Non
 
 
 def fill_as_cleaned(broker, topic: str) -> None:
-    """Records at every second offset."""
+    """Append records at every second offset, like a compacted topic."""
     settings = {"bootstrap.servers": broker.address, "transactional.id": topic}
     with Blocking(Producer, settings) as producer:
         producer.init_transactions()
@@ -49,7 +49,7 @@ def land(spark, broker, topics: str, path, where: str, shift: int = 0) -> None:
 
 
 def audit(spark, broker, topics: str, path, **changes):
-    """What was found, by topic and hour."""
+    """Return the findings by topic and hour."""
     source = {"kafka.bootstrap.servers": broker.address, "subscribe": topics}
     settings = {"format": "parquet", "window_ms": HOUR_MS, "overdue_ms": 0}
     findings = audited(spark, Audit(source, **{"paths": (str(path),)} | settings | changes))
@@ -76,9 +76,9 @@ def test_what_was_planted_is_found_and_what_is_all_right_is_told_apart(
     dlq = create_topic(broker.address, f"{topic}-dlq")
     says = {"topic": aside, "partition": 0, "offset": 6, "timestamp": T0 + 6}
     dead = tuple((f"k.dlq.{name}", str(said).encode()) for name, said in says.items())
-    # Of gappy offsets 3, 14 and 15 are left out, 2 and 27 come twice; slow has not come beyond 14;
-    # of aside one came late, and one is a dead letter; what the last two have between their records
-    # has landed as well.
+    # Of gappy, offsets 3, 14 and 15 are missing, and 2 and 27 are duplicates. Of slow, offsets
+    # above 14 have not landed. Of aside, one record is late and one is a dead letter. Of the last
+    # two topics, offsets between their records have landed too.
     land(
         spark,
         broker,
@@ -124,7 +124,7 @@ def test_a_start_leaves_out_what_is_before_it_and_a_late_topic_is_a_gap(
     overdue_ms = (T0 // HOUR_MS + 3) * HOUR_MS
     found = audit(spark, broker, topic, tmp_path, start=start, overdue_ms=overdue_ms)
     assert [(hour, one.missing) for (_, hour), one in found.items()] == [("23", 0), ("00", 3)]
-    # Also where nothing of it is left on the broker, and no letter was ever dead.
+    # Also if the broker has none of it left and the dead-letter topic does not exist.
     delete_before(broker, topic, 30)
     found = audit(spark, broker, topic, tmp_path, start=start, dlq=f"{topic}-dead")
     assert [(hour, one.aged_out) for (_, hour), one in found.items()] == [("23", 10), ("00", 7)]
@@ -133,7 +133,7 @@ def test_a_start_leaves_out_what_is_before_it_and_a_late_topic_is_a_gap(
 def test_what_landed_of_a_topic_that_was_created_again_is_not_taken_for_the_new_records(
     spark, broker, topic, tmp_path
 ):
-    """In one window, and as many of each: only their times tell."""
+    """Both are in one window with equal counts, so only their timestamps differ."""
     fill(broker, topic, hours=1)
     land(spark, broker, topic, tmp_path, "offset < 4")
     made_anew(broker, topic)

@@ -1,4 +1,5 @@
-"""Many partitions with few records each: the small form of tests/soak/soak_spark_backfill.py."""
+"""Test a backfill of many partitions with few records each: the short form of
+tests/soak/soak_spark_backfill.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`spark.read.format("k")` in a real Spark: what a batch reads, and what it is refused."""
+"""Test `spark.read.format("k")` in a real Spark: the rows of a batch, and refused options."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_options_are_refused_by_name(spark, broker, topic):
 
 
 def ranges(broker, topic: str, **options: object) -> tuple[ReadOptions, list[KafkaOffsetRange]]:
-    """What the tasks of a batch would read, as it is planned now."""
+    """Return the offset ranges that the tasks of a batch would read if it was planned now."""
     texts = {name: str(value) for name, value in options.items()}
     read = batch_options({"kafka.bootstrap.servers": broker.address, "subscribe": topic} | texts)
     return read, planned(read)

@@ -1,4 +1,4 @@
-"""`k spark-cluster`: a master and workers, there when it says so and gone when it stops."""
+"""Test `k spark-cluster`: master and workers run once it is ready, and end when it stops."""
 
 from __future__ import annotations
 

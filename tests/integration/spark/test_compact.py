@@ -1,4 +1,4 @@
-"""The job compact: few files hold what many held, for whoever reads them."""
+"""Test the job compact: it merges many files into few, and every reader sees the same rows."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def test_where_a_job_lands_all_readers_see_the_same_before_and_after(
         told = compact.compacted(spark, given(lake, "--verify-counts", "--partitions", "hour=21"))
         assert told == "no files to compact"
         told = compact.compacted(spark, given(lake, "--verify-counts", "--partitions", "hour=22"))
-        # The last batch is in no list yet.
+        # The files of the last batch are not in the sink's list yet.
         assert told == "6 files in 1 directories compacted into 1"
         assert len(files(lake)) == 2
         assert by_list(spark, lake) == by_files(lake) == list(range(70))
         assert [path.name for path in (lake / "_k_compact").iterdir()] == ["lock"]
-        # The sink goes on, and makes its next list of the one that was replaced.
+        # The sink continues, and builds its next list from the replaced one.
         fill(broker, topic, 20, start=70)
         land(spark, broker, topic, tmp_path)
         assert (lake / "_spark_metadata" / "8.compact").exists()
@@ -124,7 +124,7 @@ def test_a_delta_table_compacts_the_chosen_directories(tmp_path):
     assert len(table.file_uris()) == 4
     assert sorted(table.to_pyarrow_table()["offset"].to_pylist()) == list(range(6))
     assert len(files(tmp_path)) == 7
-    # Hours at least, and never fewer than was said.
+    # The retention is in whole hours, rounded up from the option.
     vacuum = given(tmp_path, "--format", "delta", "--vacuum-after", "30m")
     compact._compact_table(vacuum)
     assert len(files(tmp_path)) == 8

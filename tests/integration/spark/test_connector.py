@@ -1,5 +1,5 @@
-"""`format("k")` and Spark's own `format("kafka")` read the same rows of the same topics, option by
-option, from our broker and from Apache's; and what one of them refuses the other refuses.
+"""Test that `format("k")` and Spark's own `format("kafka")` read the same rows of the same topics,
+for each option, from our broker and Apache's, and refuse the same options.
 
 $records and the like are topics of tests/support/connector_topics.py.
 """
@@ -30,9 +30,10 @@ ALL = {
     "startingOffsets": '{"$times":{"0":0,"1":0}}',
     "endingOffsets": '{"$times":{"0":12,"1":8}}',
 }
-"""Theirs splits only what is named so, and reads the rest in one task a partition."""
+"""Spark's own source splits only partitions with explicit offsets, and reads each other one in a
+single task."""
 BATCHES = (
-    # What is read
+    # Topics and columns
     {"subscribe": "$records"},
     {"subscribe": "$records", "includeHeaders": "true"},
     {"subscribe": "$records, $times,$times"},
@@ -43,7 +44,7 @@ BATCHES = (
     {"assign": '{"$times":[1],"$records":[0,2]}'},
     {"subscribePattern": "$prefix-(t|re).*"},
     {"subscribePattern": "  $prefix-times"},
-    # Where it begins
+    # Starting offsets
     {"subscribe": "$times", "startingOffsets": "Earliest"},
     {"subscribe": "$times", "startingOffsets": '{"$times":{"0":3,"1":-2}}'},
     {"subscribe": "$times", "startingOffsets": '{"$times":{"0":12,"1":8}}'},
@@ -62,7 +63,7 @@ BATCHES = (
         "startingTimestamp": f"{T0 + 9}",
         "startingOffsetsByTimestampStrategy": "Latest",
     },
-    # Where it ends
+    # Ending offsets
     {"subscribe": "$times", "endingOffsets": "latest"},
     {"subscribe": "$times", "endingOffsets": '{"$times":{"0":4,"1":-1}}'},
     {"subscribe": "$times", "endingTimestamp": f"{T0 + 9}"},
@@ -78,18 +79,18 @@ BATCHES = (
         "startingTimestamp": f"{T0 + 2}",
         "endingOffsets": '{"$times":{"0":4,"1":5}}',
     },
-    # How much at once
+    # Size of tasks
     {"subscribe": "$times", "minPartitions": "7"},
     {"subscribe": "$times", "maxRecordsPerPartition": "3"} | ALL,
     {"subscribe": "$times", "minPartitions": "3", "maxRecordsPerPartition": "5"} | ALL,
-    # What is lost
+    # Lost data
     {"subscribe": "$trimmed"},
     {
         "subscribe": "$trimmed",
         "startingOffsets": '{"$trimmed":{"0":1}}',
         "failOnDataLoss": "FALSE",
     },
-    # The client
+    # Client configs
     {"subscribe": "$times", "kafka.group.id": "mine", "kafka.fetch.max.bytes": "1000"},
     {"subscribe": "$times", "groupIdPrefix": "mine"},
     {
@@ -110,7 +111,7 @@ OURS_ALONE = {
     "mode",
     "columnNameOfCorruptRecord",
 }
-"""Values are decoded: theirs leaves that to expressions."""
+"""Options for decoding values, which Spark's own source leaves to expressions."""
 EMPTY = ({"subscribe": "$times", "startingOffsets": '{"$times":{"0":12,"1":8}}'},)
 REFUSED_BATCHES = (
     {},
@@ -150,7 +151,7 @@ REFUSED_BY_OURS_ALONE = (
     {"subscribe": "$times", "startingOffset": "latest"},
     {"subscribe": "$times", "kafka.key.serializer": "x"},
 )
-"""Theirs passes over what there is not."""
+"""Spark's own source ignores partitions and options that do not exist."""
 
 
 def frame(spark, either, format: str, options: dict[str, str]):
@@ -158,7 +159,7 @@ def frame(spark, either, format: str, options: dict[str, str]):
 
 
 def test_both_read_the_same(spark, either, topics):
-    """All in one job, which takes a fifth of the time."""
+    """All cases run in one job, which takes a fifth of the time."""
     every, schemas = [], defaultdict(list)
     for number, given in enumerate(BATCHES):
         for format in FORMATS:
@@ -191,7 +192,7 @@ def place(row: tuple) -> tuple:
 
 
 def test_both_refuse_the_same(spark, either, topics):
-    """Ours as it is when Spark has called it."""
+    """Our source is called directly, in the way Spark does."""
     taken = []
     for given in (*REFUSED_BATCHES, *REFUSED_BY_OURS_ALONE):
         options = QUICKLY | filled_in(given, topics)
@@ -206,7 +207,7 @@ def test_both_refuse_the_same(spark, either, topics):
 
 
 def read_in_here(options: dict[str, str]) -> None:
-    """All that Spark calls in its processes."""
+    """Make all calls that Spark makes in its processes."""
     source = KafkaSource(options)
     reader = source.reader(source.schema())
     for task in reader.partitions():
@@ -214,7 +215,7 @@ def read_in_here(options: dict[str, str]) -> None:
 
 
 def test_every_option_is_compared():
-    """Of reads, here or in streams."""
+    """Only options of reads are compared, here or in streams."""
     tables = (BATCHES, REFUSED_BATCHES, STREAMS, (LIMITED,), REFUSED_STREAMS)
     compared = {name for table in tables for given in table for name in given}
     assert set(NAMES) - compared == OURS_ALONE

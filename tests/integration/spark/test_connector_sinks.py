@@ -1,6 +1,5 @@
-"""Spark's own `format("kafka")` writes to our broker as to Apache's, and `format("k")` writes the
-same: records read back by a consumer, batches and streams.
-"""
+"""Test that Spark's own `format("kafka")` writes to our broker as to Apache's, and that
+`format("k")` writes the same records, in batches and streams."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ RECORDS = [
     (b"deleted", None, 1, None, None, None),
 ]
 KEYED = [(b"%d" % n, f"{n}", None, None, None, None) for n in range(30)]
-"""Their keys say where they go."""
+"""Rows whose partition depends on their key."""
 REFUSED = (
     ("SELECT 'x' AS value", {}),
     ("SELECT 'x' AS key", {"topic": "$topic"}),
@@ -60,7 +59,7 @@ _names = brokers.names("sunk")
 
 
 def written(broker, topic: str) -> list[list[tuple]]:
-    """Key, value and headers of all records, partition by partition."""
+    """Return key, value and headers of all records, by partition."""
     all_of = [TopicPartition(topic, n) for n in range(PARTITIONS)]
     found: list[list[tuple]] = [[] for _ in all_of]
     given = {"bootstrap.servers": broker.address, "isolation.level": "read_committed"}
@@ -86,7 +85,8 @@ def append(frame, broker, format: str, options: dict[str, str]) -> None:
 
 
 def test_both_write_the_same_records(spark, either):
-    """To the option's topic, whatever the column says; and to the column's where there is none."""
+    """The option `topic` overrides the column; without the option, the column determines the
+    topic."""
     frame = spark.createDataFrame(RECORDS + KEYED, ROWS).coalesce(1)
     found = {}
     for format in FORMATS:

@@ -1,5 +1,5 @@
-"""Streams of `format("k")` and of Spark's own `format("kafka")`: the same rows in the same
-micro-batches, option by option, and checkpoints of one that the other goes on from.
+"""Test that streams of `format("k")` and of Spark's own `format("kafka")` read the same rows in the
+same micro-batches, for each option, and can continue from each other's checkpoints.
 
 $records and the like are topics of tests/support/connector_topics.py.
 """
@@ -49,7 +49,7 @@ STREAMS = (
     },
 )
 LIMITED = {"subscribe": "$times", "maxOffsetsPerTrigger": "10", "minPartitions": "4"} | EARLIEST
-"""Without a remainder: theirs rounds down."""
+"""The limit divides without remainder, because Spark's own source rounds down."""
 EMPTY = ({"subscribe": "$times"},)
 
 QUICKLY = {"fetchOffset.numRetries": "1", "fetchOffset.retryIntervalMs": "1"}
@@ -66,11 +66,12 @@ REFUSED_STREAMS = (
 )
 
 REFUSED_BY_OURS_ALONE = ({"subscribe": "$times", "endingTimestamp": f"{T0}"},)
-"""Theirs passes it over, and does not end."""
+"""Spark's own source ignores the option, and does not end."""
 
 
 class Started:
-    """A query, to what is there now unless told; `rows` are batch by batch, those not empty."""
+    """A query that by default reads the available data; `rows` has the rows of each batch that is
+    not empty."""
 
     def __init__(self, frame, checkpoint: Path, **trigger: str) -> None:
         self.rows: list[list[tuple]] = []
@@ -82,7 +83,7 @@ class Started:
         )
 
     def caught_up(self) -> list[tuple]:
-        """All rows up to what is there now, of a query that goes on."""
+        """Return all rows up to the current end, of a query that continues to run."""
         self._query.processAllAvailable()
         return sorted((row for rows in self.rows for row in rows), key=lambda row: row[2:5])
 
@@ -94,7 +95,8 @@ class Started:
         self.rows += [rows] if rows else []
 
     def finished(self) -> tuple[list[list[tuple]], list[dict]]:
-        """The rows, and where each source ended; ours notes the ids of topics there too."""
+        """Wait for the end; return the rows and each source's end offsets, without the topic ids
+        that ours adds."""
         assert self._query.awaitTermination(RUN_S)
         sources = self._query.lastProgress["sources"]
         ends = [json.loads(source["endOffset"]) for source in sources]
@@ -107,7 +109,8 @@ def stream(spark, either, format: str, options: dict[str, str]):
 
 
 def test_both_read_the_same_micro_batches(spark, either, topics, tmp_path):
-    """All of them in one query of each, and one micro-batch; and where each source ends."""
+    """Each source runs all cases in one query with one micro-batch; the end offsets are compared
+    too."""
     queries = []
     for format in FORMATS:
         every = []
@@ -135,7 +138,7 @@ def test_both_take_in_as_much_at_once(spark, either, topics, tmp_path):
 
 
 def test_both_refuse_the_same_streams(spark, either, topics, tmp_path):
-    """Ours as it is when Spark has called it."""
+    """Our source is called directly, in the way Spark does."""
     taken = []
     for number, given in enumerate(REFUSED_STREAMS):
         options = QUICKLY | filled_in(given, topics)
@@ -151,7 +154,7 @@ def test_both_refuse_the_same_streams(spark, either, topics, tmp_path):
 
 
 def begin_in_here(source: KafkaSource) -> None:
-    """All that Spark calls in its processes, up to the rows of the first micro-batch."""
+    """Make all calls that Spark makes in its processes, up to the rows of the first micro-batch."""
     reader = source.streamReader(source.schema())
     try:
         begin = reader.initialOffset()
@@ -178,7 +181,8 @@ def test_a_query_of_one_goes_on_as_the_others(spark, either, tmp_path, first):
     fill(either, topic, *[2] * 12, start=20)
     new = [f"{p}:{n}" for p in range(12) for n in (20, 21)]
     assert run(second) == ([new], [{topic: {str(p): p + 2 for p in range(12)}}])
-    # As if it had been killed before it committed that batch; what is newer comes in the next.
+    # As if it had been killed before it committed that batch; newer records follow in the next
+    # batch.
     last = max(int(path.name) for path in (tmp_path / "commits").glob("[0-9]*"))
     for name in (f"{last}", f".{last}.crc"):
         (tmp_path / "commits" / name).unlink()
@@ -205,7 +209,7 @@ def test_both_lose_the_same_or_tell_of_it(spark, either, tmp_path):
 
 
 def test_both_find_what_is_new(spark, either, tmp_path):
-    """Partitions and topics, while a query runs."""
+    """New partitions and topics are found while a query runs."""
     prefix = f"{tmp_path.name}-{either.address[-5:]}"
     first = create_topic(either.address, f"{prefix}-a")
     fill(either, first, 2)

@@ -1,6 +1,7 @@
-"""Rows that cannot be written: refused, or sent to dlqTopic with the reason in headers.
+"""Test rows that cannot be written: they are refused, or sent to dlqTopic with the reason in
+headers.
 
-Tasks are run as Spark runs them, without Spark between.
+Tasks run as in Spark, but without Spark.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def options_of(broker, **options: object) -> WriteOptions:
 
 
 def rows(*rows: dict[str, object]) -> pa.RecordBatch:
-    """All columns but the timestamp; what a row does not name is null."""
+    """Return a batch with all columns except the timestamp; columns missing in a row are null."""
     kinds = {
         "value": pa.binary(),
         "key": pa.string(),
@@ -51,7 +52,7 @@ COLUMNS = ("value", "key", "topic", "partition", "headers")
 
 
 def read(broker, topic: str) -> list[tuple]:
-    """Key, value and headers of each record that is committed."""
+    """Return key, value and headers of each committed record."""
     options = batch_options(
         {
             "kafka.bootstrap.servers": broker.address,

@@ -1,4 +1,4 @@
-"""What etl makes of topics: SQL and Python, windows, dead letters, exactly once."""
+"""Test the job etl: SQL and Python transformations, windows, dead letters, exactly-once writes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def hit(minute: int, second: int, status: int) -> str:
 
 
 def etl(spark, broker, topic: str, where: Path, *words: str):
-    """Run in this session: the status, and what each query has done."""
+    """Run the job in this session; return its status and each query's totals."""
     given = jobs.read(
         "etl",
         [
@@ -59,7 +59,7 @@ def test_windows_of_json_are_counted_once_and_written_when_they_are_over(
     fill(broker, topic, hit(0, 1, 200), hit(0, 59, 200), hit(0, 2, 500), "no json", hit(1, 5, 200))
     status, totals = etl(spark, broker, topic, tmp_path, *words)
     assert (status, written(broker, to)) == (0, [])
-    # This ends the first two minutes; what comes for them afterwards is too late.
+    # Ends the first two minutes; later records of these minutes are too late.
     fill(broker, topic, hit(3, 0, 200))
     _, totals = etl(spark, broker, topic, tmp_path, *words)
     assert totals["rows"].observed == {"rows": 3}
@@ -120,7 +120,7 @@ def test_files_that_a_killed_run_has_left_are_gone_after_the_next(spark, broker,
     for n in range(2):
         fill(broker, topic, hit(0, n, n))
         etl(spark, broker, topic, tmp_path, *words)
-    # As if it had been killed in its second batch: a file is there and in no list.
+    # As if it had been killed in its second batch: a file exists that is in no list.
     commits, log = (
         tmp_path / "checkpoint" / "rows" / "commits",
         tmp_path / "out" / "_spark_metadata",

@@ -1,6 +1,6 @@
-"""What a stream writes with exactlyOnce, killed wherever it may be, without Spark between.
+"""Test writes of a stream with exactlyOnce that is killed at any point, without Spark.
 
-Each task and the driver's calls are made as Spark makes them; a kill is a call that is not made.
+Tasks and the driver's calls are made as Spark makes them; a kill is simulated by an omitted call.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def rows(task: int, batch: int, count: int = 4) -> list[pa.RecordBatch]:
 
 
 def run(options: WriteOptions, query: str, batch: int, tasks: int = TASKS) -> list[TaskMessage]:
-    """All tasks of a batch, up to what they hand over."""
+    """Run all tasks of a batch; return their commit messages."""
     return [
         TaskMessage(
             write_in_transaction(
@@ -75,7 +75,8 @@ def committed(broker, topic: str) -> list[str]:
 
 
 def expect(broker, topic: str, values: list[str]) -> None:
-    """Soon: Apache's brokers answer before what is committed can be read."""
+    """Wait for these committed values: Apache's brokers respond to a commit before it is
+    visible."""
     with contextlib.suppress(AssertionError):
         until(lambda: committed(broker, topic) == values)
     assert committed(broker, topic) == values
@@ -107,7 +108,7 @@ def test_a_driver_that_dies_between_transactions_writes_the_rest_when_it_is_back
     assert [message.part.handed is None for message in again] == [n < ended for n in range(TASKS)]
     commit(again, options)
     expect(broker, topic, expected(0, 1))
-    # The one before comes back, and cannot do any more.
+    # The former driver comes back, and cannot change anything any more.
     with pytest.raises(WriteFailed, match=f"transaction k-{query}-0: .* another run of the query"):
         commit(dead, options)
     abort(dead, options)
@@ -115,7 +116,7 @@ def test_a_driver_that_dies_between_transactions_writes_the_rest_when_it_is_back
 
 
 def kill_after(messages: list[TaskMessage], ended: int, options: WriteOptions) -> None:
-    """The driver ends so many of these transactions and no more."""
+    """Let the driver commit the first `ended` transactions only."""
     first, rest = in_order([message.part for message in messages])
     with Blocking(TransactionSuccessor, options.client) as heir:
         for part in (first + rest)[:ended]:
@@ -167,7 +168,7 @@ def test_what_failed_tasks_left_is_aborted(broker, topic, query):
     for partition in range(2):
         append(broker.address, topic, [(T0, None, b"after", ())], partition)
     assert committed(broker, topic) in ([], ["after"])
-    # The second was killed before its message came.
+    # The second task was killed before its message arrived.
     abort([first, None], options)
     expect(broker, topic, ["after"] * 2)
     commit(run(options, query, 0), options)

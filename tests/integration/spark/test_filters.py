@@ -1,4 +1,4 @@
-"""Conditions of a query that the data source reads less for: the same rows, fewer of them read."""
+"""Test filters pushed down to the data source: the rows stay the same, and fewer are read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 @pytest.fixture
 def pushdown(spark):
-    """Turns it on or off."""
+    """Function that turns filter pushdown on or off."""
     before = spark.conf.get(PUSHDOWN)
     yield lambda on: spark.conf.set(PUSHDOWN, str(on).lower())
     spark.conf.set(PUSHDOWN, before)
@@ -22,7 +22,8 @@ def pushdown(spark):
 
 @pytest.fixture
 def topics(broker, topic) -> list[str]:
-    """Two of two partitions; times rise, and every third record is an hour late."""
+    """Two topics of two partitions; timestamps increase, except that two of three records are an
+    hour earlier."""
     names = [topic, create_topic(broker.address, f"{topic}-b", partitions=2)]
     for name in names:
         for partition in range(2):
@@ -36,7 +37,7 @@ def topics(broker, topic) -> list[str]:
 
 
 def read(frame) -> tuple[list[tuple], int]:
-    """Its rows, and how many the source gave to Spark."""
+    """Return the frame's rows, and the number of rows that the source passed to Spark."""
     rows = sorted((r.topic, r.partition, r.offset) for r in frame.collect())
     scan = frame._jdf.queryExecution().executedPlan().collectLeaves().head()
     return rows, scan.metrics().get("numOutputRows").get().value()
@@ -66,7 +67,7 @@ def test_rows_are_the_same_and_fewer_are_read(spark, broker, topics, pushdown):
     rng = random.Random(7)
     frame = of(spark.read, broker, ",".join(topics)).load()
     pushdown(False)
-    # Other options, so that Spark does not take what is kept for the frame itself.
+    # Other options, so that Spark does not use the cached data for the frame itself.
     kept = of(spark.read, broker, ",".join(topics), minPartitions=1).load().cache()
     assert kept.count() == 48
     pushdown(True)
@@ -88,7 +89,7 @@ def test_rows_are_the_same_and_fewer_are_read(spark, broker, topics, pushdown):
         ("partition = 1", 24),
         ("offset between 3 and 5", 12),
         ("partition = 0 and offset = 7", 2),
-        # The first that is as late is at 6 of 12, whatever comes after it.
+        # The first record at or after that time has offset 6 of 12; all later ones are read.
         (f"timestamp > timestamp_millis({T0 + 5000})", 24),
         (f"timestamp > timestamp_millis({T0 + 60_000})", 0),
         (f"timestamp < timestamp_millis({T0})", 48),

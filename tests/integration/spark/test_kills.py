@@ -1,7 +1,8 @@
-"""kill -9 of driver and broker: what is exact stays so, and what is not is found.
+"""Test kill -9 of driver and broker: exact sinks stay exact, and the check finds duplicates in
+others.
 
-All sinks are queries of one driver, so that each kill hits all of them.  The long form, with the
-jobs and on a cluster: `pytest tests/soak/soak_spark.py`.
+All sinks are queries of one driver, so that each kill affects all of them. The long form, with the
+jobs and on a cluster, is `pytest tests/soak/soak_spark.py`.
 """
 
 from __future__ import annotations

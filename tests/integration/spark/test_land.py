@@ -1,4 +1,5 @@
-"""The job land: what topics hold as files, each record once, late and broken ones put aside."""
+"""Test the job land: records of topics become files, each record once; late and invalid records go
+to separate places."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ PARTITIONS = ["date", "hour"]
 
 
 def run(spark, broker, topic: str, where: Path, *words: str):
-    """What each query has counted."""
+    """Run the job in this session; return the number of rows of each query."""
     given = jobs.read(
         "land",
         [
@@ -42,7 +43,7 @@ def run(spark, broker, topic: str, where: Path, *words: str):
 
 
 def table(path: Path, format: str = "parquet") -> pa.Table:
-    """As one reads it who has never heard of Spark."""
+    """Read the files without Spark."""
     kinds = pa.schema([("date", pa.string()), ("hour", pa.string())])
     hive = ds.partitioning(kinds, flavor="hive")
     return ds.dataset(path, format=format, partitioning=hive).to_table()
@@ -54,7 +55,7 @@ def places(path: Path, format: str = "parquet") -> list[tuple[int, int]]:
 
 
 def fill(broker, topic: str, values: list[tuple[int, bytes | None]]) -> None:
-    """Records with their times, in partition 1."""
+    """Append records with these timestamps to partition 1."""
     append(broker.address, topic, [(at, b"k", value, ()) for at, value in values], 1)
 
 
@@ -67,7 +68,8 @@ def test_records_land_once_late_ones_and_dead_letters_put_aside(spark, broker, t
     words = ["--value", "json", "--schema", "id bigint, at bigint", "--event-time", "at"]
     words += ["--partition-by", "hour", "--late-path", str(tmp_path / "late")]
     words += ["--late-after", "10m", "--dlq", dead]
-    # T0 is 22:13:20.  Of a thousand: in time, just closed, broken, without a time, without a value.
+    # T0 is 22:13:20. There are 1000 records: in time, just too late, invalid, without a time,
+    # without a value.
     closed = T0 - 13 * 60_000 - 20_000 + 10 * 60_000
     good = [(T0 + n, order(n, T0 + n)) for n in range(900)]
     edge = [(closed - 1, order(900, T0 - HOUR_MS)), (closed, order(901, T0 - HOUR_MS))]
@@ -76,7 +78,7 @@ def test_records_land_once_late_ones_and_dead_letters_put_aside(spark, broker, t
     fill(broker, topic, good + edge + late + broken + [(T0, None), (T0, None)])
     found = run(spark, broker, topic, tmp_path, *words)
     assert found == {"landed": 903, "late": 49, "dlq": 48}
-    # And once more: nothing; and what has come since.
+    # A second run finds nothing; a third one finds the records since then.
     assert run(spark, broker, topic, tmp_path, *words) == {"landed": 0, "late": 0, "dlq": 0}
     fill(broker, topic, [(T0, order(1000, T0)), (T0, b"}")])
     assert run(spark, broker, topic, tmp_path, *words) == {"landed": 1, "late": 0, "dlq": 1}
@@ -130,7 +132,7 @@ def test_a_delta_table_takes_each_batch_once(spark, broker, topic, tmp_path):
     lake = tmp_path / "lake"
     assert delta_places(lake) == [(0, n) for n in range(30)] + [(1, n) for n in range(20)]
     version = DeltaTable(lake).version()
-    # As if it had been killed between the table's commit and Spark's own, of the last batch.
+    # As if it had been killed between the table's commit and Spark's own, in the last batch.
     commits = tmp_path / "checkpoint" / "landed" / "commits"
     for name in ("2", ".2.crc"):
         (commits / name).unlink()
@@ -157,7 +159,7 @@ def test_what_a_killed_run_has_left_is_gone_after_the_next(spark, broker, topic,
     frames.fill(broker, topic, 6)
     words = ("--max-offsets", "2", "--partition-by", "day")
     assert run(spark, broker, topic, tmp_path, *words) == {"landed": 6}
-    # As if it had been killed in its last batch: a file is there and in no list, and half of one.
+    # As if it had been killed in its last batch: one file is in no list, and one is incomplete.
     at = tmp_path / "checkpoint" / "landed" / "commits"
     log = tmp_path / "lake" / "_spark_metadata"
     for name in (at / "2", at / ".2.crc", log / "2", log / ".2.crc"):
@@ -167,7 +169,7 @@ def test_what_a_killed_run_has_left_is_gone_after_the_next(spark, broker, topic,
     half.write_bytes(b"PAR1")
     mine = day / "mine.parquet"
     mine.write_bytes(next(day.glob("part-*")).read_bytes())
-    # The last batch is done once more, and there is nothing more to do.
+    # The last batch is repeated, and no other follows.
     run(spark, broker, topic, tmp_path, *words)
     assert not half.exists()
     mine.unlink()

@@ -1,4 +1,4 @@
-"""`k spark-submit land` as it is run: killed, ended by Ctrl-C, and run to the end."""
+"""Test `k spark-submit land` as a process: killed, ended by Ctrl-C, and run to the end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PATIENCE_S = 300
 
 
 class Run:
-    """Of the job, in a group of its own as a terminal has it."""
+    """A run of the job in its own process group, as in a terminal."""
 
     def __init__(self, *words: str) -> None:
         self.process = subprocess.Popen(
@@ -42,7 +42,7 @@ class Run:
             if self.process.poll() is not None or time.monotonic() > deadline:
                 self.signal(signal.SIGKILL)
                 raise AssertionError(self.process.communicate())
-            time.sleep(0.05)  # it has no way to tell us
+            time.sleep(0.05)  # the job cannot notify this process
 
     def signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):  # it has ended by itself

@@ -1,4 +1,4 @@
-"""What has landed, where files of it were taken away or nothing has landed yet."""
+"""Test readers of landed files after some were removed, and before any exist."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ STREAMED = ("parquet", "json")
 
 @pytest.fixture
 def records(spark, broker, topic):
-    """Offsets 0 to 9, a half of them in each directory."""
+    """A stream of offsets 0 to 9, half of them for each directory."""
     append(broker.address, topic, [(T0 + n, None, b"%d" % n, ()) for n in range(10)], 0)
     return of(spark.readStream, broker, topic, startingOffsets="earliest").load()
 
 
 def land(records, format: str, path, where: str) -> None:
-    """As Spark's sink for files does, with its list of what has landed."""
+    """Write files as Spark's file sink does, including its list of landed files."""
     rows = records.where(where).selectExpr("*", "offset div 5 AS half").writeStream
     rows = rows.partitionBy("half").format(format).trigger(availableNow=True)
     rows.option("checkpointLocation", f"{path}-checkpoint").start(str(path)).awaitTermination()

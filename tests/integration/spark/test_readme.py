@@ -1,4 +1,4 @@
-"""The Python that the README shows of Spark."""
+"""Test the Spark code in Python that the README shows."""
 
 from __future__ import annotations
 

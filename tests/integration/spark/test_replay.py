@@ -1,4 +1,5 @@
-"""What replay and redrive send: in order, at the time and the place it had, at a rate, once."""
+"""Test the jobs replay and redrive: records are sent once, in order, optionally with their original
+time and partition, and at a limited rate."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ HEADERS = (("trace", b"7"), ("trace", None))
 
 
 def fill(broker, topic: str, count: int = 30) -> None:
-    """In two partitions; every third has headers and no key."""
+    """Append records to two partitions; every third has headers and no key."""
     for partition in range(2):
         records = [
             (T0 + n, None, b"%d:%d" % (partition, n), HEADERS)
@@ -38,7 +39,7 @@ def fill(broker, topic: str, count: int = 30) -> None:
 
 
 def held(broker, topic: str, partitions: int = 2) -> list[list[tuple]]:
-    """By partition: time, key, value and headers of each record."""
+    """Return time, key, value and headers of each record, by partition."""
     return [
         [
             (r.timestamp, r.key, r.value, r.headers)
@@ -63,7 +64,7 @@ def test_what_has_landed_is_sent_as_it_was(spark, broker, topic, tmp_path):
     asked = replay(broker, to, from_path=path, keep_timestamps=True, keep_partition=True)
     assert replayed(spark, asked) == 60
     assert held(broker, to) == held(broker, topic)
-    # Of some of it, of texts, and where there is no place for it.
+    # A part of the files, values as text, and targets that do not fit.
     start, end = Place(time_ms=T0 + 5), Place(offsets={TopicPartition(topic, 1): 20})
     some = replay(broker, to, from_path=path, start=start, end=end, topics=(topic,))
     assert parts(spark, some) == [ReplayedPartition(topic, 1, 15, 5, 19, T0 + 5, T0 + 19)]
@@ -99,15 +100,15 @@ def test_a_range_of_a_topic_is_sent_into_itself_at_a_rate_that_its_tasks_share(
     )
     assert status == 0
     assert f"40 records sent to {topic}, ".encode() in shown
-    # Spark tells of stages that take longer than half a second.
+    # Spark shows progress of stages that take longer than half a second.
     assert b"[Stage " in shown
     after = held(broker, topic)
     new = [record for old, now in zip(before, after, strict=True) for record in now[len(old) :]]
     assert sorted(r[1:] for r in new if r[1]) == sorted(
         r[1:] for r in before[0][10:25] + before[1][:25] if r[1]
     )
-    # Of 7.8 s: what comes before the worker that sends is there goes at once, some seconds of it
-    # where the machine is busy.
+    # At this rate it takes 7.8 s, but records due before the sending worker has started are sent at
+    # once, which is some seconds' worth on a busy machine.
     times = [time for time, *_ in new]
     assert max(times) - min(times) >= 1_000
 
@@ -176,7 +177,7 @@ def test_dead_letters_are_sent_back_once_whatever_is_asked_for_and_whatever_was_
     back = (*HEADERS, ("k.dlq.attempts", b"1"))
     assert [r[1:] for r in held(broker, orders, 1)[0]] == [(b"a", b"v", back)]
     assert redriven(spark, large)[1] == 0
-    # What is left, mended: one that is new, none of those that were sent.
+    # The remaining letters, repaired: one is new, and those already sent are not sent again.
     append(broker.address, dlq, [letter("f", "too large", pays)])
     mends = replace(asked, fix=f"{tmp_path}/mend_letters.py:mended", keep_timestamps=True)
     assert redriven(spark, mends)[1] == 2
@@ -184,7 +185,7 @@ def test_dead_letters_are_sent_back_once_whatever_is_asked_for_and_whatever_was_
     assert [r[1:] for r in held(broker, orders, 1)[0][1:]] == [(b"c", b"v!", again)]
     assert [r[1:] for r in held(broker, pays, 1)[0]] == [(b"b", b"v", back), (b"f", b"v!", back)]
     assert [r[0] for r in held(broker, pays, 1)[0]][1] == T0 - 5
-    # A receipt that may be there and cannot be seen yet is waited for.
+    # A receipt in an open transaction, which cannot be read yet, is waited for.
     settings = {"bootstrap.servers": broker.address, "transactional.id": dlq}
     with Blocking(Producer, settings) as producer:
         producer.init_transactions()

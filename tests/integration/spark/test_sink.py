@@ -1,4 +1,4 @@
-"""A frame's write and its writeStream with `format("k")`, in a real Spark."""
+"""Test the write and writeStream of a frame with `format("k")`, in a real Spark."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROWS = "key string, value string, partition int, headers array<struct<key:string
 
 
 def to(writer, broker, topic: str | None, **options: object):
-    """A frame's write or writeStream into a topic, with these options."""
+    """Return a frame's write or writeStream to a topic, with these options."""
     writer = writer.format("k").option("kafka.bootstrap.servers", broker.address)
     if topic is not None:
         writer = writer.option("topic", topic)
@@ -24,7 +24,7 @@ def append(frame, broker, topic: str | None, **options: object) -> None:
 
 
 def records(spark, broker, topic: str) -> list[tuple]:
-    """Partition, key, value and headers of each record."""
+    """Return partition, key, value and headers of each record."""
     frame = of(spark.read, broker, topic, includeHeaders=True).load()
     rows = frame.orderBy("partition", "offset").collect()
     return [
@@ -77,7 +77,7 @@ def test_times_are_kept_on_request(spark, broker, topic):
 
 
 def copied(spark, broker, topic: str, target: str, where, **options: object) -> None:
-    """All that one topic has, by a stream that ends there."""
+    """Copy a topic with a stream that ends at the current end."""
     stream = of(spark.readStream, broker, topic, startingOffsets="earliest").load()
     query = (
         to(stream.select("key", "value").writeStream, broker, target, **options)
@@ -116,7 +116,7 @@ def test_a_batch_of_a_stream_that_is_run_anew(spark, broker, topic, tmp_path, ex
     options = {"exactlyOnce": exactly_once, "kafka.linger.ms": 0}
     append(spark.range(100).selectExpr("cast(id AS string) AS value"), broker, topic)
     copied(spark, broker, topic, target, tmp_path, **options)
-    # As if the driver had been killed before it noted that the batch is done.
+    # As if the driver had been killed before it recorded that the batch is done.
     for file in (tmp_path / "commits").iterdir():
         file.unlink()
     copied(spark, broker, topic, target, tmp_path, **options)
@@ -131,7 +131,7 @@ def test_a_batch_that_fails_leaves_nothing_when_it_is_written_exactly_once(spark
     frame = spark.range(1000, numPartitions=4).selectExpr(
         "if(id = 999, raise_error('enough'), cast(id AS string)) AS value"
     )
-    # A task that is killed as it begins leaves what only the broker can end.
+    # A task that is killed at its start may leave a transaction that only the broker can end.
     options = {"exactlyOnce": True, "kafka.transaction.timeout.ms": 10_000}
     told = refusal(lambda: append(frame, broker, topic, **options))
     assert "enough" in told

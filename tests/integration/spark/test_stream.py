@@ -1,4 +1,5 @@
-"""`spark.readStream.format("k")` in a real Spark: offsets as checkpoints, how much at once."""
+"""Test `spark.readStream.format("k")` in a real Spark: offsets in checkpoints, and the size of
+micro-batches."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ def test_a_micro_batch_waits_for_its_least_or_its_delay(broker, topic):
     assert limit == ReadMinRows(5)
     first = reader.initialOffset()
     assert without_ids(first) == {topic: {"0": -2, "1": -2}}
-    # The first does not wait.
+    # The first micro-batch does not wait.
     end = reader.latestOffset(first, limit)
     assert without_ids(end) == {topic: {"0": 3, "1": 0}}
     fill(broker, topic, 4, start=3)
@@ -99,7 +100,7 @@ def test_a_run_with_available_now_takes_all_however_little_it_is(spark, broker, 
 def test_a_run_with_available_now_ends_at_what_was_there_when_it_began(
     spark, broker, topic, tmp_path
 ):
-    """Though records come as fast as they are read."""
+    """Even if records arrive as fast as they are read."""
     fill(broker, topic, 3, 1)
     options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": 2}
     frame = of(spark.readStream, broker, topic, **options).load()
@@ -131,7 +132,7 @@ def test_new_partitions_are_read_from_their_beginning(spark, broker, topic, tmp_
 def test_a_topic_created_again_between_two_runs_is_data_lost(
     spark, broker, topic, tmp_path, records
 ):
-    """Whether it holds less than the checkpoint has read or more."""
+    """Whether it has fewer records than the checkpoint has read, or more."""
     fill(broker, topic, 3)
     options = {"startingOffsets": "earliest"}
     frame = of(spark.readStream, broker, topic, **options).load()
@@ -183,7 +184,7 @@ def test_a_log_that_ends_before_the_checkpoint_is_read_from_its_end_on(broker, t
 
 
 def test_a_topic_that_goes_or_is_made_anew_under_a_running_query_is_noticed(broker, topic):
-    """However much it holds then: by its id."""
+    """Detected by its topic id, however many records it has then."""
     options = {"kafka.bootstrap.servers": broker.address, "subscribe": topic}
     fill(broker, topic, 2)
     readers = [

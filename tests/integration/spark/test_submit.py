@@ -1,4 +1,4 @@
-"""`k spark-submit`: this environment's Spark, and its status handed back."""
+"""Test `k spark-submit`: it runs this environment's Spark, and returns its exit status."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_job_is_printed_as_it_would_be_run(tmp_path):
     assert found[at - 2] == "--py-files"
     (shipped,) = (tmp_path / "k").glob("*.zip")
     assert found[at - 1] == str(shipped)
-    # What is in it is enough, beside packages that are compiled.
+    # Its contents suffice, in addition to compiled packages.
     code = "import kcli.spark.sink, pyspark_k; print(kcli.spark.sink.__file__, pyspark_k.__file__)"
     done = subprocess.run(
         [sys.executable, "-c", code],

@@ -1,4 +1,5 @@
-"""Keys and values as text, JSON and msgpack, as options of a read and as expressions, in Spark."""
+"""Test keys and values as text, JSON and msgpack, with options of a read and as expressions, in
+Spark."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ def put(broker, topic):
 
 
 def good(frame, column: str = "value"):
-    """The first row's, which is good."""
+    """Return the first row's decoded value, which is valid."""
     row = frame.orderBy("offset").select(f"{column}.*").first().asDict(recursive=True)
     assert row.pop("at").timestamp() == SECONDS + 0.123456
     return row
@@ -165,7 +166,7 @@ def test_expressions_go_both_ways_and_take_any_column(spark, broker):
     ],
 )
 def test_sparks_own_from_json_takes_for_good_what_is_not(spark, value, taken, reason):
-    """Else it would do what kcli/spark/json_values.py does."""
+    """Otherwise from_json could replace kcli/spark/json_values.py."""
     from pyspark.sql.functions import from_json
 
     from kcli.spark.values import decoded
