@@ -130,8 +130,7 @@ ROLES = {
     "both": (True, True, False),
     "leader, SIGTERM": (True, False, True),
 }
-"""Of the broker that is ended: whether it is leader, whether it is controller, and whether it gets
-SIGTERM instead of a kill."""
+"""Flags of the broker that is ended: leader, controller, and SIGTERM instead of kill -9."""
 
 
 def failover(work: Work, server: Server, _: str) -> Mapping[str, float]:

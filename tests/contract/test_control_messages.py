@@ -147,7 +147,7 @@ def test_every_version_is_there():
     for (kind, key), cls in CLASSES.items():
         schema = cls.schema()
         found = {v for k, n, v in GOLDEN if (k, n) == (kind, key)}
-        # ControlledShutdown v0 has a header format of its own.
+        # ControlledShutdown v0 has its own header format.
         assert found == set(range(int(key == 7), schema.last + 1))
         assert cls.api_key == key
         assert codec.versions_of(key) == (schema.first, schema.last)

@@ -494,7 +494,8 @@ def test_the_broker_may_close_at_any_time(shell):
 
 
 def test_a_broker_that_stops_answers_what_it_has_taken(shell):
-    """Requests held back behind them are not answered, and an exclusive response is not awaited."""
+    """It does not respond to requests that are held back, and does not wait for an exclusive
+    response."""
 
     async def main(shell):
         script = [Later(40, False, COLD), COLD, Later(20, False, None), Later(NEVER, True, COLD)]

@@ -126,7 +126,7 @@ def test_an_event_comes_before_the_answer_that_shows_its_change(connect, client,
     other = connect()
     assert names(client, root, watch=True) == ()
     made = create(other, f"{root}/a")
-    # A read by the same client that sees the change is answered after the event.
+    # The response to a read that sees the change comes after the event.
     client.send(OpCode.GET_CHILDREN, ReadRequest(root, False))
     assert client.event() == event(EventType.CHILDREN, root)
     assert client.reply().record(NamesResponse).names == ("a",)

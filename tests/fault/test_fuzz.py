@@ -52,7 +52,7 @@ TOPICS: dict[str, dict[str, object]] = {
 
 
 class Door(asyncio.Protocol):
-    """A connection that sends, after each request, a canary request that is always answered."""
+    """A connection that sends, after each request, a canary request that always gets a response."""
 
     def __init__(self) -> None:
         self.received = bytearray()

@@ -25,7 +25,7 @@ counted."""
 def test_kazoos_tests_pass(tmp_path: Path) -> None:
     plugin = ["-p", "tests.support.kazoo_cluster", "-p", "no:cacheprovider"]
     apart = ["-c", "/dev/null", "--rootdir", str(tmp_path)]
-    # test_cache counts the objects left in memory, with a package of its own.
+    # test_cache counts the objects left in memory, with its own package.
     command = [sys.executable, "-m", "pytest", "-q", "-rf", *plugin, *apart, "--pyargs"]
     command += ["kazoo.tests", "--continue-on-collection-errors"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

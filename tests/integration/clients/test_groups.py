@@ -1,5 +1,5 @@
-"""Test groups of every library, and of several libraries at once: who owns which partitions, and
-that no record is skipped."""
+"""Test groups of every library, and of several libraries at once: which member owns which
+partitions, and that no record is skipped."""
 
 from __future__ import annotations
 
