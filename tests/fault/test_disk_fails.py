@@ -172,6 +172,7 @@ def test_in_a_cluster_the_leaders_on_a_failed_disk_move_and_what_is_acknowledged
     cluster.brokers[leader].settings |= {"log.dirs": f"{sound},{bad}"}
     with cluster:
         cluster.create("t", partitions, leader)
+        # Both disks must have partitions: one to lose leaders, one to keep them.
         on_bad = {n for n in range(partitions) if (bad / f"t-{n}").exists()}
         assert 0 < len(on_bad) < partitions
         cluster.until_in_sync("t")
@@ -181,6 +182,7 @@ def test_in_a_cluster_the_leaders_on_a_failed_disk_move_and_what_is_acknowledged
             assert error is None, error
             acknowledged.append((message.partition(), message.value()))
 
+        # The disk fails half-way through the records.
         producer = Producer(cluster.client | {"enable.idempotence": True, "linger.ms": 0})
         for number in range(600):
             if number == 300:
@@ -199,6 +201,7 @@ def test_in_a_cluster_the_leaders_on_a_failed_disk_move_and_what_is_acknowledged
 
         until(moved)
         assert log_dir_errors(cluster, leader) == {str(sound): None, str(bad): FAILED_NAME}
+        # After the repair every replica must rejoin the ISR with all acknowledged records.
         cluster.brokers[leader].stop()
         disk.unmount()
         disk.repair()

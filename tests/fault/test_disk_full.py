@@ -245,6 +245,7 @@ def test_a_broker_starts_on_a_full_disk_and_removes_what_is_due(tmp_path, disk, 
         )
         for topic in (kept, *[old] * 40):
             assert produce(client, 9, topic, batch(VALUE)).error_code is ErrorCode.none
+        # Leave files behind that the next start may remove.
         if due == "a deleted topic":
             client.call(ApiKey.DELETE_TOPICS, 4, topic_names=[old.name], timeout=milliseconds(9000))
         elif due == "deleted segments":
@@ -253,6 +254,7 @@ def test_a_broker_starts_on_a_full_disk_and_removes_what_is_due(tmp_path, disk, 
             client.call(ApiKey.DELETE_RECORDS, 2, topics=topics, timeout=milliseconds(9000))
             until(lambda: list(broker.data.glob("old-0/*.log.deleted")))
         stop(broker)
+    # No periodic check runs during the test: only the start can free space.
     settings["log.retention.check.interval.ms"] = 3_600_000
     leave_pages(0, disk.path / "filler")
     with BrokerProcess(tmp_path, settings) as broker:
@@ -266,6 +268,7 @@ def test_a_broker_starts_on_a_full_disk_and_removes_what_is_due(tmp_path, disk, 
             until(lambda: produce(client, 9, kept, more).error_code is ErrorCode.none)
             until(lambda: is_made(client, "new"))
         broker.kill()
+    # Records and topic that were acknowledged on the full disk survive a kill.
     with BrokerProcess(tmp_path, settings) as broker, WireClient(broker.address) as client:
         new = Topic("new", topic_id(client, "new"))
         assert produce(client, 9, new, more).error_code is ErrorCode.none

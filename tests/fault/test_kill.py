@@ -272,6 +272,8 @@ def test_topics_that_were_made_stay_and_those_that_were_deleted_do_not_return(br
     made, deleted, unsure = set(), set(), set()
     names = brokers.names("topic")
     for _ in range(4):
+        # A name stays in `unsure` while its request has no response: the kill may come before or
+        # after.
         killing = threading.Timer(0.2 + random.random() / 2, broker.kill)
         killing.start()
         with contextlib.suppress(OSError), WireClient(broker.address) as client:
@@ -291,6 +293,7 @@ def test_topics_that_were_made_stay_and_those_that_were_deleted_do_not_return(br
         killing.join()
         broker.start()
         with WireClient(broker.address) as client:
+            # Only topics with a pending request may be in either state.
             there = {topic.name for topic in client.call(ApiKey.METADATA, 9, topics=None).topics}
             assert made <= there
             assert not there & deleted
@@ -298,6 +301,7 @@ def test_topics_that_were_made_stay_and_those_that_were_deleted_do_not_return(br
             for name in sorted(there)[-5:]:
                 topic = Topic(name, topic_id(client, name))
                 assert produce(client, 9, topic, batch(b"a")).error_code is ErrorCode.none
+            # A deleted name must be usable again, with an empty log.
             for name in sorted(deleted)[-5:]:
                 create(client, name)
                 deleted.remove(name)

@@ -285,11 +285,13 @@ def test_a_bit_that_flipped_in_what_was_flushed_is_told_with_a_remedy(tmp_path):
             topic = Topic(name, topic_id(client, name))
             for n in range(count):
                 produce(client, 9, topic, make_batch(b"%d" % n * 100))
+            # Wait until the recovery point covers all records, so that the damage lies below it.
             checkpoint_path = broker.data / RECOVERY_POINTS
             while offsets(checkpoint_path).get(TopicPartition("t", 0)) != count:
                 time.sleep(0.01)
         broker.kill()
         (file,) = broker.data.glob("t-0/*.log")
+        # Flip a bit in the records of the batch at offset 12.
         found = list(batches(file.read_bytes()))
         position = sum(one.size for one in found[:12])
         flip(file, position + 70)
@@ -302,6 +304,7 @@ def test_a_bit_that_flipped_in_what_was_flushed_is_told_with_a_remedy(tmp_path):
         assert broker.stop() == 0
         assert not any("Traceback" in line for line in broker.output)
 
+        # Follow the advice of the message: the records before the damage are readable again.
         advice = f"set this partition's offset in {RECOVERY_POINTS} to 12 and remove"
         assert advice in reason
         lines = checkpoint_path.read_text()

@@ -97,6 +97,7 @@ def test_every_broker_lives_and_every_other_topic_is_served(tmp_path):
             for path in TAKEN_AWAY:
                 client.delete(path, recursive=True)
 
+        # Each new controller reads all znodes again.
         values = [b"0"]
         for number in (b"1", b"2", b"3"):
             before = cluster.controller()
@@ -112,6 +113,7 @@ def test_every_broker_lives_and_every_other_topic_is_served(tmp_path):
                 assert broker.process.poll() is None, broker.output[-20:]
         cluster.create("new")
         produce(cluster, "new", [b"0"])
+        # The unreadable znodes are logged, with a remedy.
         said = [line for broker in cluster.brokers.values() for line in broker.output]
         for path in NAMED:
             assert any(f"{path} holds b" in line for line in said), path
@@ -119,6 +121,7 @@ def test_every_broker_lives_and_every_other_topic_is_served(tmp_path):
         assert not [line for line in said if "Traceback" in line]
 
         with zookeeper(cluster) as client:
+            # Once a znode is repaired, its topic is served again, without a restart.
             for topic, path in zip(BAD, list(NONSENSE), strict=False):
                 client.set(path, kept[path])
                 until(lambda topic=topic: topic in cluster.admin.list_topics(timeout=5).topics)

@@ -140,6 +140,7 @@ def test_nobody_loses_a_record_or_ends(cluster, leave):
                 for partition in range(PARTITIONS):
                     copier.send("copied", str(number).encode(), partition=partition)
 
+        # Start the consumers before the load, so that they live through every restart.
         consumers = {
             name: Running(
                 cluster,
@@ -157,6 +158,7 @@ def test_nobody_loses_a_record_or_ends(cluster, leave):
             sender.process.stdin.writelines(f"{first + i}\n" for i in range(LINES_AT_ONCE))
             sender.process.stdin.flush()
 
+        # Produce and copy while each broker goes away and comes back.
         sending, copying = Steady(send), Steady(copy)
         each_goes_and_comes_back(cluster, leave)
         count, copies = sending.end() * LINES_AT_ONCE + 1, copying.end()
@@ -168,6 +170,7 @@ def test_nobody_loses_a_record_or_ends(cluster, leave):
     finally:
         for consumer in consumers.values():
             consumer.end(kill=True)
+    # The slice leaves out the record that was sent before the transactions.
     found = committed(client)
     for partition in range(PARTITIONS):
         assert found[partition][-copies:] == list(range(copies)), partition

@@ -173,12 +173,14 @@ def test_members_are_killed_and_come_back_and_each_record_is_read(cluster, tmp_p
         group.members = members[:2]
         async with Admin(AdminConfig.of({"bootstrap.servers": broker.address})) as admin:
             await admin.create_topics([NewTopic("t", PARTITIONS, 1)])
+        # Two members share the partitions.
         one.start()
         two.start()
         await group.balanced(one, two)
         await group.send(1200)
         await group.all_printed()
 
+        # More members join.
         group.members = members
         for member in others:
             member.start()
@@ -186,18 +188,21 @@ def test_members_are_killed_and_come_back_and_each_record_is_read(cluster, tmp_p
         await group.send(1200)
         await group.all_printed()
 
+        # Killed members lose their partitions once their sessions expire.
         two.kill()
         others[0].kill()
         await group.send(1200)
         await group.balanced(one, *others[1:])
         await group.all_printed()
 
+        # They come back with new consumer ids.
         two.start()
         others[0].start()
         await group.send(1200)
         await group.balanced(*members)
         await group.all_printed()
 
+        # Records are sent while ZooKeeper is down; afterwards the members balance again.
         server.kill()
         await group.send(1200)
         server.start()
@@ -206,6 +211,7 @@ def test_members_are_killed_and_come_back_and_each_record_is_read(cluster, tmp_p
         await group.all_printed()
         await group.all_written()
 
+        # A clean stop writes all offsets and removes all ephemeral znodes.
         for member in members:
             member.stop()
         assert await group.offsets() == group.sent

@@ -210,6 +210,7 @@ def test_the_night_that_is_slower_is_found_by_the_line_for_cron(way, broker, tmp
             "/var/log/nightly-perf.log": str(log),
         },
     )
+    # Only paths and sizes of the example are replaced; its crontab line runs as it is.
     bin_directory = tmp_path / "bin"
     bin_directory.mkdir()
     k = bin_directory / "k"
@@ -235,9 +236,11 @@ def test_the_night_that_is_slower_is_found_by_the_line_for_cron(way, broker, tmp
             timeout=TIMEOUT_S,
         )
 
+    # The first night has no baseline to compare with.
     first = night()
     assert first.returncode == 0, first.stderr
     assert "has no run like this one yet" in first.stderr
+    # The second night is slower, which the line must report.
     way.delay_s = SLOW_S
     second = night()
     assert (second.returncode, second.stdout) == (3, "")
