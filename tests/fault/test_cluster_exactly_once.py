@@ -48,7 +48,14 @@ class Source:
         self.written = Counter()
         self.errors = []
         self._producer = Producer(
-            cluster.client | {"enable.idempotence": True, "linger.ms": 5, "retry.backoff.ms": 50}
+            cluster.client
+            | {
+                "enable.idempotence": True,
+                "linger.ms": 5,
+                "retry.backoff.ms": 50,
+                # The copy must not run out of records while this waits for a paused broker.
+                "socket.timeout.ms": 5000,
+            }
         )
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._write)

@@ -282,16 +282,15 @@ PLANTED: Mapping[str, Planted] = {
     "isr-complete": Planted(
         "a follower is in sync wherever it is",
         [(Leader, "fetched", in_sync_at_once)],
-        faults=("kill", "slow_link"),
+        faults=("kill", "slow_disk"),
     ),
     "context-equals-znodes": Planted(
         "brokers ignore changes of the ISR",
         [(kserver.metadata, "_updated_partitions", keeps_the_isr)],
     ),
     "placed-as-asked": Planted(
-        "a controller that takes over forgets the replicas to remove",
-        [(znodes, "decode_topic", forgets_the_removed)],
-        faults=("kill", "stop"),
+        "a cancelled reassignment keeps the added replicas",
+        [(reassignment, "checked", cancels_nothing)],
         is_meddled=True,
     ),
     "ownerless-task": Planted(
@@ -445,10 +444,20 @@ REASSIGNED: Mapping[str, Planted] = {
     for what, owner, decision, wrong in [
         ("a reassignment ends before all are in sync", reassignment, "done", done_at_once),
         ("removed replicas are not stopped", RequestBatch, "stops", stops_none),
-        ("a cancelled one keeps the added replicas", reassignment, "checked", cancels_nothing),
         ("a reassignment begins no epoch", reassignment, "begun", begun_in_the_same_epoch),
     ]
 }
+
+
+RARE = {
+    "placed-as-asked": Planted(
+        "a controller that takes over forgets the replicas to remove",
+        [(znodes, "decode_topic", forgets_the_removed)],
+        faults=("kill", "stop"),
+        is_meddled=True,
+    ),
+}
+"""Bugs that one seed in thirty finds, searched for by the soak test alone."""
 
 
 @pytest.mark.parametrize("what", REASSIGNED)
@@ -475,6 +484,7 @@ def runs(planted: Planted, seeds: int = SEEDS) -> Iterator[frozenset[str]]:
         for seed in range(seeds):
             try:
                 simulate(run, seed)
+                yield frozenset()
             except Anomalies as error:
                 yield error.names
             except AssertionError as error:

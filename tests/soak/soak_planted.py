@@ -28,6 +28,7 @@ from kserver.replica.isr import UNKNOWN_EPOCH, Leader
 from kserver.replica.partition import Partition
 from tests.simulation.test_planted_bugs import (
     PLANTED,
+    RARE,
     REASSIGNED,
     Planted,
     all_whole,
@@ -105,11 +106,15 @@ def _quiet():
     logging.disable(logging.NOTSET)
 
 
-@pytest.mark.parametrize("name", PLANTED)
-def test_a_planted_bug_is_found(name: str) -> None:
-    found = (name in names for names in runs(PLANTED[name], SEEDS))
+@pytest.mark.parametrize(
+    ("name", "planted"),
+    [*PLANTED.items(), *RARE.items()],
+    ids=lambda value: getattr(value, "what", ""),
+)
+def test_a_planted_bug_is_found(name: str, planted: Planted) -> None:
+    found = (name in names for names in runs(planted, SEEDS))
     seeds = next(at for at, is_found in enumerate(found, 1) if is_found)
-    print(f"\n| `{name}` | {PLANTED[name].what} | {seeds} |")
+    print(f"\n| `{name}` | {planted.what} | {seeds} |")
 
 
 @pytest.mark.parametrize("what", REASSIGNED)
