@@ -72,12 +72,18 @@ class GroupRun:
     """One group that reads `t`; `history` is what its members observe."""
 
     def __init__(
-        self, loop: SimLoop, brokers: Sequence[SimulatedBroker], settings: Mapping[str, str]
+        self,
+        loop: SimLoop,
+        brokers: Sequence[SimulatedBroker],
+        settings: Mapping[str, str],
+        partitions: int = PARTITIONS,
     ) -> None:
         self.loop = loop
         self.brokers = brokers
         self.bootstrap = {"bootstrap.servers": ",".join(f"{b.name}:{PORT}" for b in brokers)}
         self.settings = settings
+        """Settings of the members that join from now on."""
+        self.partitions = tuple(TopicPartition("t", n) for n in range(partitions))
         self.commits_itself = "enable.auto.commit" in settings
         """Whether the client commits, unseen by the history: then the check is that all has been
         read.
@@ -85,6 +91,8 @@ class GroupRun:
         self.history: list[Event] = []
         self.read: dict[TopicPartition, set[int]] = defaultdict(set)
         self.members: dict[str, asyncio.Task[None]] = {}
+        self.consumers: dict[str, Consumer] = {}
+        """The members' consumers, by name, those of former members too."""
         self.stops: dict[str, asyncio.Event] = {}
         self.sleeps: dict[str, float] = {}
         self._names = iter(range(1, 1000))
@@ -106,6 +114,7 @@ class GroupRun:
         async with Consumer(config, random=self.random()) as consumer:
             self.history.append(Joined(self.loop.time(), GROUP, name))
             consumer.subscribe(["t"], listener=Watch(self, name, consumer))
+            self.consumers[name] = consumer
             while not stop.is_set():
                 await asyncio.sleep(self.sleeps.pop(name, 0))
                 try:
@@ -115,6 +124,8 @@ class GroupRun:
                         await self.commit(name, consumer)
                 except (KafkaError, ClientError) as error:
                     self.loop.trace.add("member", name, str(error))
+                    # An error that every poll raises at once must not stop the simulated clock.
+                    await asyncio.sleep(0.1)
             self.history.append(Gone(self.loop.time(), GROUP, name))
 
     async def commit(self, name: str, consumer: Consumer) -> None:
@@ -192,9 +203,9 @@ class GroupRun:
         ) as producer:
             while not until.is_set():
                 await asyncio.sleep(self.loop.random.expovariate(10))
-                partition = self.loop.random.randrange(PARTITIONS)
+                partition = self.loop.random.randrange(len(self.partitions))
                 await producer.send("t", b"v", partition=partition)
-                sent[TopicPartition("t", partition)] += 1
+                sent[self.partitions[partition]] += 1
             await producer.flush()
         return sent
 
@@ -232,7 +243,7 @@ async def committed(run: GroupRun) -> None:
         return
     async with Consumer(ConsumerConfig.of(run.bootstrap | MEMBER), random=run.random()) as consumer:
         since = len(run.history)
-        found = await consumer.committed([TopicPartition("t", n) for n in range(PARTITIONS)])
+        found = await consumer.committed(run.partitions)
         for (topic, n), offset in found.items():
             at = -1 if offset is None else offset.offset
             run.history.append(Fetched(run.loop.time(), since, GROUP, (topic, n), at))
@@ -244,9 +255,8 @@ async def read_by_a_group(run: GroupRun, replicas: int, of_brokers: Troubles) ->
     """
     loop = run.loop
     async with Admin(AdminConfig.of(run.bootstrap), random=run.random()) as admin:
-        await admin.create_topics([NewTopic("t", PARTITIONS, replicas)])
-    wanted = frozenset(("t", n) for n in range(PARTITIONS))
-    run.history.append(Wanted(loop.time(), GROUP, wanted))
+        await admin.create_topics([NewTopic("t", len(run.partitions), replicas)])
+    run.history.append(Wanted(loop.time(), GROUP, frozenset(run.partitions)))
     calm = asyncio.Event()
     producing = loop.create_task(run.produce(calm))
     run.join()
