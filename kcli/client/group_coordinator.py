@@ -72,8 +72,9 @@ class GroupCoordinator:
             return await self.cluster.peer(
                 node.id, line=line.value, answer_ms=self._answer_ms[line]
             )
-        except KafkaError as error:
-            self.lost(str(error))  # the metadata does not list this broker any more
+        except (OSError, KafkaError) as error:
+            # It cannot be reached, or the metadata does not list this broker any more.
+            self.lost(str(error))
             raise
 
     async def found(self) -> Node:

@@ -208,6 +208,22 @@ def test_a_broken_connection_has_everything_said_again():
     run(scenario)
 
 
+def test_the_coordinator_is_looked_up_again_if_its_broker_refuses_connections():
+    async def scenario(consumer, coordinator, heard):
+        await joined(consumer)
+        await consumer.poll(2000)
+        count = len(beats(coordinator))
+        assert len(coordinator.asked(ApiKey.FIND_COORDINATOR)) == 1
+        coordinator.broker.stop()
+        await consumer.poll(3000)
+        await coordinator.broker.start()
+        await consumer.poll(3000)
+        assert len(coordinator.asked(ApiKey.FIND_COORDINATOR)) == 2
+        assert len(beats(coordinator)) > count
+
+    run(scenario, enable_auto_commit="false")
+
+
 def test_a_subscription_pattern_is_the_coordinators_to_match():
     async def scenario(consumer, coordinator, heard):
         await consumer.unsubscribe()
