@@ -92,7 +92,7 @@ def test_nothing_is_committed_for_the_next_topic_nor_remembered_of_the_one_befor
         asked = {"topic_id": one.id, "partition_indexes": [0]}
         groups = [{"group_id": group, "member_id": None, "member_epoch": -1, "topics": [asked]}]
         (answer,) = client.call(
-            group_calls.OFFSET_FETCH, COMMIT_VERSION, groups=groups, require_stable=False
+            ApiKey.OFFSET_FETCH, COMMIT_VERSION, groups=groups, require_stable=False
         ).groups
         (partition,) = answer.topics[0].partitions
         return partition.error_code, partition.committed_offset
