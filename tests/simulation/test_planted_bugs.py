@@ -457,7 +457,7 @@ RARE = {
         is_meddled=True,
     ),
 }
-"""Bugs that one seed in thirty finds, searched for by the soak test alone."""
+"""Bugs that few seeds find, so the soak test alone searches for them."""
 
 
 @pytest.mark.parametrize("what", REASSIGNED)

@@ -4,9 +4,12 @@ own.
     spark_pipelines.py '{"broker": ..., "source": ..., "most": 500, "sinks": {KIND: TARGET},
                          "checkpoints": DIRECTORY, "once": false}'
 
-once AvailableNow, and it ends; else batch after batch until it is ended KIND topic the sink k, at
-least once exactly the sink k, exactlyOnce files Spark's own file sink forgetful appends each batch
-to files and ignores its number: a bug that the tests must find
+    once    true: read what is there (AvailableNow) and end; false: run until it is ended
+    KIND    topic        the sink k, at least once
+            exactly      the sink k, exactlyOnce
+            files        Spark's own file sink
+            forgetful    appends each batch to files and ignores its number: a bug that the tests
+                         must find
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
 """Checks of a history: each names a violation of safety or liveness that clients can see.
 
-by groups.py one-owner, group-liveness, commit-regression, zombie-fenced by transactions.py
-torn-txn, G1a, G1c, precommitted-read, lso-stuck by records.py lost-write,
-acked-survives-power-loss, unseen-after-final-poll, leader-write-lost, read-lost, duplicate,
-inconsistent-offsets, nonmonotonic-send, poll-skip, nonmonotonic-poll, and int-..., which check
-within one transaction or poll by cluster.py hw-monotonic, epoch-monotonic, replica-equal,
-isr-complete, context-equals-znodes, placed-as-asked, ownerless-task, memory-bounded,
-progress-during-fault, recovery, led
+    groups.py          one-owner, group-liveness, commit-regression, zombie-fenced
+    transactions.py    torn-txn, G1a, G1c, precommitted-read, lso-stuck
+    records.py         lost-write, acked-survives-power-loss, unseen-after-final-poll,
+                       leader-write-lost, read-lost, duplicate, inconsistent-offsets,
+                       nonmonotonic-send, poll-skip, nonmonotonic-poll, and int-..., which check
+                       within one transaction or poll
+    cluster.py         hw-monotonic, epoch-monotonic, replica-equal, isr-complete,
+                       context-equals-znodes, placed-as-asked, ownerless-task, memory-bounded,
+                       progress-during-fault, recovery, led
 
 The names are those of Jepsen's Kafka workload where it has one. Unlike there, an operation with an
 unknown outcome may have taken effect, but never more than once.
