@@ -421,6 +421,7 @@ class Accumulator:
         part.deliveries = [(i - first, call) for i, call in batch.deliveries if first <= i < end]
         if batch.base_sequence >= 0:
             part.base_sequence = (batch.base_sequence + first) & SEQUENCE_MASK
+            part.place = batch.place
         self.incomplete[part] = None
         return part
 

@@ -19,8 +19,8 @@ Order and idempotence (KIP-98, KIP-360):
 4. A batch whose response was lost is `maybe_appended`: it may have been appended, and under a new
    sequence it would be appended twice. So before a new epoch begins it is retried under the old
    one.
-5. A broker that restarted remembers only a producer's last batch, and refuses an older one as out
-   of order although it has it. After such a refusal the queue is `probing`: the youngest such batch
+5. A broker of Apache's that restarted remembers only a producer's last batch, and refuses an older
+   one as out of order although it has it. After such a refusal the queue is `probing`: the youngest such batch
    is tried first. If the broker has that one, it has all before it; if not, the next older
    one is tried. (Java's clients write these twice.)
 6. That holds as long as sequences have no gaps. A broker that forgot a producer takes any sequence
@@ -32,6 +32,9 @@ Order and idempotence (KIP-98, KIP-360):
 8. For the same reason as 6 all batches wait for the first one of an epoch: if it were refused, a
    broker that does not know the producer would take the second for the first. (Java's clients write
    these out of order.)
+9. A batch waits while one in flight is five or more before it, by `place`. A former leader may hold
+   one's response while younger ones are appended by the new leader, and a broker would not
+   recognize it behind more than five. (Java's clients write these twice.)
 """
 
 from __future__ import annotations
@@ -99,7 +102,7 @@ class Rules:
 class ProducerBatch:
     """Records of one partition on their way; `size` estimates their bytes.
 
-    `number` orders the batches of a queue; `encoded` is kept between attempts. `finished` is set
+    `number` orders the batches of a queue, `place` those that were given a sequence; `encoded` is kept between attempts. `finished` is set
     when the outcome was reported, which for a batch in flight may be before its response.
     """
 
@@ -113,6 +116,7 @@ class ProducerBatch:
         "maybe_appended",
         "number",
         "on_finish",
+        "place",
         "queue",
         "records",
         "reserved",
@@ -130,6 +134,7 @@ class ProducerBatch:
         self.on_finish: list[Callable[[], object]] = []
         self.attempts = 0
         self.base_sequence = -1
+        self.place = 0
         self.maybe_appended = False
         self.encoded: tuple[bytes, bytes] | None = None
         self.finished = False
@@ -159,6 +164,7 @@ class PartitionQueue:
 
     __slots__ = (
         "_gaps",
+        "_next_place",
         "_next_sequence",
         "_probing",
         "_rules",
@@ -191,6 +197,7 @@ class PartitionQueue:
         self.awaits_transaction = rules.transactional
         self._rules = rules
         self._next_sequence = 0
+        self._next_place = 0
         self._probing = False
         self._gaps = False
 
@@ -229,6 +236,9 @@ class PartitionQueue:
             return False
         if len(self.in_flight) >= IN_FLIGHT_PER_LANE or self.in_flight[0].base_sequence == 0:
             return True
+        place = batch.place if batch.base_sequence >= 0 else self._next_place
+        if place - min(b.place for b in self.in_flight) >= IN_FLIGHT_PER_LANE:
+            return True
         tried = batch.attempts
         return any((tried or b.attempts) and b.number <= batch.number for b in self.in_flight)
 
@@ -243,6 +253,8 @@ class PartitionQueue:
 
     def _number(self, batch: ProducerBatch) -> None:
         batch.base_sequence = self._next_sequence
+        batch.place = self._next_place
+        self._next_place += 1
         batch.maybe_appended = False
         batch.encoded = None
         self._next_sequence = (self._next_sequence + len(batch.records)) & SEQUENCE_MASK

@@ -251,6 +251,11 @@ class OffsetIndex:
 
         Kafka: OffsetIndex.fetchUpperBoundOffset.
         """
+        number = self.count_before(position)
+        return self.entry(number) if number < self.file.count else None
+
+    def count_before(self, position: int) -> int:
+        """Return the number of entries whose batch begins before `position`."""
         low, high = -1, self.file.count
         while high - low > 1:
             middle = (low + high) >> 1
@@ -258,7 +263,7 @@ class OffsetIndex:
                 low = middle
             else:
                 high = middle
-        return self.entry(high) if high < self.file.count else None
+        return high
 
     def truncate(self, offset: Offset) -> None:
         """Remove the entries at or above `offset`."""

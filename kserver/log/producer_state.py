@@ -3,7 +3,8 @@
 Pure: no I/O; the log reads and writes the snapshots.
 
 The last five batches of each producer id are kept, so that a retried batch is recognized and
-answered as it was the first time, and a gap is refused.
+answered as it was the first time, and a gap is refused.  A snapshot has only the last one; the
+others are recalled from the log's end (log/replay).
 
     a client's batch, its producer known with epoch e and next sequence n     response
     epoch < e                                    INVALID_PRODUCER_EPOCH
@@ -42,7 +43,7 @@ Kafka: ProducerStateManager, ProducerAppendInfo, ProducerStateEntry.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -198,19 +199,39 @@ class ProducerStateManager:
             producer = self._producers[batch.producer_id] = ProducerStateEntry(batch.producer_epoch)
         elif producer.epoch != batch.producer_epoch:
             producer.start_epoch(batch.producer_epoch)
-        producer.keep(
-            RecentBatch(
-                batch.base_sequence,
-                _last_sequence(batch),
-                batch.base_offset,
-                batch.last_offset,
-                batch.max_timestamp,
-            )
-        )
+        producer.keep(_recent(batch))
         if batch.attributes & TRANSACTIONAL and producer.transaction_start < 0:
             producer.transaction_start = batch.base_offset
             self._ongoing[batch.base_offset] = batch.producer_id
             self._find_first_unstable()
+
+    def has_room(self) -> bool:
+        """Return whether a producer has fewer batches than are kept, so that `recall` may help."""
+        return any(0 < len(p.batches) < KEPT_BATCHES for p in self._producers.values())
+
+    def recall(self, batches: Iterable[ValidBatch]) -> None:
+        """Keep earlier batches too, which a snapshot does not have: `batches` are the log's last
+        ones, oldest first.
+
+        Only those whose sequences lead to the batches that are kept already, in the same epoch.
+        """
+        earlier: dict[ProducerId, list[ValidBatch]] = {}
+        for batch in batches:
+            producer = self._producers.get(batch.producer_id)
+            if (
+                producer is not None
+                and producer.batches
+                and producer.epoch == batch.producer_epoch
+                and batch.last_offset < producer.batches[0].first_offset
+            ):
+                earlier.setdefault(batch.producer_id, []).append(batch)
+        for producer_id, found in earlier.items():
+            recent = self._producers[producer_id].batches
+            for batch in reversed(found):
+                follows = (_last_sequence(batch) + 1) & _LAST_SEQUENCE == recent[0].first_sequence
+                if len(recent) == KEPT_BATCHES or not follows:
+                    break
+                recent.insert(0, _recent(batch))
 
     def check_marker(self, batch: ValidBatch, coordinator_epoch: int) -> None:
         """Check whether the leader may append this transaction marker.
@@ -396,6 +417,16 @@ def _decode(snapshot: bytes, path: str) -> dict[ProducerId, ProducerStateEntry]:
         producer.transaction_start = transaction_start
         producers[producer_id] = producer
     return producers
+
+
+def _recent(batch: ValidBatch) -> RecentBatch:
+    return RecentBatch(
+        batch.base_sequence,
+        _last_sequence(batch),
+        batch.base_offset,
+        batch.last_offset,
+        batch.max_timestamp,
+    )
 
 
 def _first_sequence(last_sequence: int, offset_delta: int) -> int:

@@ -56,7 +56,13 @@ from kserver.log import checkpoint
 from kserver.log.leader_epochs import EpochStart, LeaderEpochCache
 from kserver.log.leftovers import remove_segment, retired_files, snapshot_offsets, tidy
 from kserver.log.producer_state import ProducerStateManager
-from kserver.log.replay import aborted_transaction, note_producer, replay, restore_producers
+from kserver.log.replay import (
+    aborted_transaction,
+    note_producer,
+    recall_batches,
+    replay,
+    restore_producers,
+)
 from kserver.log.segment import (
     MAX_RELATIVE_OFFSET,
     SNAPSHOT,
@@ -219,9 +225,11 @@ class Recovery:
                     self._disk.remove(path)
         first = self._segments[0].base_offset
         self._log_start_offset = max(self._log_start_offset, first)
-        if self._segments[-1].is_sealed:
-            self._segments[-1].activate(self._config)
-        self._segments[-1].end_offset = log_end_offset
+        active = self._segments[-1]
+        if active.is_sealed:
+            active.activate(self._config)
+        active.end_offset = log_end_offset
+        recall_batches(self._producers, self._segments, active.size)
         self._epochs.truncate_from_end(log_end_offset)
         self._epochs.truncate_from_start(self._log_start_offset)
         self._remove_stray_snapshots(log_end_offset)

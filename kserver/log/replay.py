@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_RECALLED_ENTRIES = 16
+"""Index entries back from the log's end, each of index.interval.bytes or one larger batch, in which
+the earlier batches of producers are looked for."""
+
 
 def replay(
     producers: ProducerStateManager,
@@ -42,19 +46,7 @@ def note_producer(
     """Record a batch of the log in `producers`; return the transaction that it ended, if any."""
     if header.producer_id < 0:
         return None
-    batch = ValidBatch(
-        position,
-        header.size,
-        header.base_offset,
-        header.last_offset,
-        header.max_timestamp,
-        header.producer_id,
-        header.producer_epoch,
-        header.base_sequence,
-        header.record_count,
-        header.attributes,
-        header.leader_epoch,
-    )
+    batch = _valid(position, header)
     if not header.attributes & CONTROL:
         producers.append(batch)
         return None
@@ -76,6 +68,56 @@ def note_marker(
         commit=marker.type is ControlType.commit,
         coordinator_epoch=marker.coordinator_epoch,
     )
+
+
+def _valid(position: int, header: Header) -> ValidBatch:
+    return ValidBatch(
+        position,
+        header.size,
+        header.base_offset,
+        header.last_offset,
+        header.max_timestamp,
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        header.record_count,
+        header.attributes,
+        header.leader_epoch,
+    )
+
+
+def recall_batches(
+    producers: ProducerStateManager, segments: Sequence[LogSegment], end: int
+) -> None:
+    """Give `producers`, restored from a snapshot, their batches near the log's end: position `end`
+    in the last of `segments`.
+
+    A snapshot has each producer's last batch only.  A client that sends an earlier one again, whose
+    response was lost with the connection, would be refused with OUT_OF_ORDER_SEQUENCE_NUMBER, start
+    another epoch, and append it twice.  (Apache Kafka does not recall them.)
+    """
+    if not producers.has_room():
+        return
+    batches: list[ValidBatch] = []
+    missing = _RECALLED_ENTRIES
+    for segment in reversed(segments):
+        limit = end if segment is segments[-1] else segment.size
+        count = segment.offsets.count_before(limit)
+        first = segment.offsets.entry(count - missing).position if count >= missing else 0
+        try:
+            batches[:0] = [
+                _valid(position, header)
+                for position, header in segment.headers(first, limit)
+                if header.producer_id >= 0 and not header.attributes & CONTROL
+            ]
+        except StorageError as error:
+            # Its index is wrong there; without these batches all is as Kafka's.
+            log.warning("producers' earlier batches are not known: %s", error)
+            break
+        missing -= count
+        if missing <= 0:
+            break
+    producers.recall(batches)
 
 
 def aborted_transaction(done: CompletedTransaction) -> AbortedTransaction:
@@ -121,4 +163,5 @@ def replay_producers(
             end = cut.position if segment is segments[-1] else segment.size
             for _ in replay(producers, segment, start, start, end):
                 pass
+    recall_batches(producers, segments, cut.position)
     return producers

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from kserver import znodes
 from kserver.errors import StorageError
-from kserver.world.zookeeper import NO_SESSION, Delete, NoNode, SetData
+from kserver.world.zookeeper import NO_SESSION, BadVersion, Delete, NoNode, SetData
 from tests.support.disk import SimDisk
 from tests.support.history import LostPower, Mended, Struck
 from tests.support.moments import Moment, watching
@@ -252,8 +252,10 @@ async def foreign_write(swarm: Swarm, one: int, other: int, lasts_s: float) -> N
     await client.start()
     for path in [path for path in sorted(ensemble.tree.nodes) if path.endswith("/state")]:
         if swarm.random.random() < 0.7:
-            with contextlib.suppress(NoNode):
-                await client.set(path, ensemble.tree.node(path).data)
+            # With its version: what the controller writes meanwhile must stand.
+            with contextlib.suppress(NoNode, BadVersion):
+                node = ensemble.tree.node(path)
+                await client.set(path, node.data, node.version)
     await swarm.cluster.kill(one)
     await asyncio.sleep(lasts_s)
     await swarm.cluster.start(one)
@@ -268,6 +270,8 @@ async def unreadable_znode(swarm: Swarm, one: int, other: int, lasts_s: float) -
     """
     ensemble = swarm.cluster.ensemble
     paths = sorted(path for path in ensemble.tree.nodes if path.endswith("/state"))
+    if not paths:
+        return
     path = swarm.random.choice(paths)
     data = ensemble.tree.node(path).data
     ensemble.apply([SetData(path, b"{")], NO_SESSION)

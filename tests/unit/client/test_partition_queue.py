@@ -149,6 +149,22 @@ def test_a_restarted_broker_is_asked_for_the_youngest_in_doubt_which_settles_the
     assert (bench.queue().epoch, batches[3].base_sequence) == (1, 0)
 
 
+def test_a_batch_in_flight_is_not_passed_by_more_than_a_broker_remembers():
+    """A former leader holds the response of one, while the new leader appends the others."""
+    bench = Bench().begin()
+    bench.offer(b"held")
+    held = bench.take()
+    for n in range(4):
+        bench.offer(b"%d" % n)
+        bench.queue().answered(bench.take(), appended=True)
+    bench.offer(b"4")
+    assert bench.take() is None, "the leader recognizes the last five batches only"
+    bench.queue().put_back(held, 0, maybe_appended=True)
+    assert bench.take() is held
+    bench.queue().answered(held, appended=True)
+    assert values(bench.take()) == [b"4"]
+
+
 def test_another_queue_goes_on_in_its_epoch():
     bench = Bench(partitions=2)
     bench.offer(partition=0)

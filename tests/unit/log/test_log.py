@@ -500,6 +500,86 @@ def test_a_closed_log_refuses_everything_and_opens_as_it_was() -> None:
     simulate(scenario, seed=1)
 
 
+@pytest.mark.parametrize("segment_bytes", [500, 1 << 20])
+@pytest.mark.parametrize("others", [0, 4, 30])
+def test_an_opened_log_recognizes_each_of_the_last_five_batches_sent_again(
+    segment_bytes: int, others: int
+) -> None:
+    async def scenario(loop: SimLoop) -> None:
+        disk = SimDisk(loop.random, SimClock(loop))
+        disk.make_directories("/data")
+        disk.sync_directory("/")
+        config = TopicConfig(segment_bytes=segment_bytes, index_interval_bytes=100)
+        log = open_log(disk, config)
+        fields: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0}
+        for sequence in range(9):
+            append(log, 1, base_sequence=sequence, **fields)
+            append(log, *[1] * others)
+        kept = log.producers.producers[7].batches.copy()
+        end = log.log_end_offset
+        await log.close()
+        again = open_log(disk, config, Stored(clean=True, recovery_point=end))
+        # Only so far back as the index leads: among many batches of others, fewer are known.
+        known = again.producers.producers[7].batches
+        assert known == kept[-len(known) :]
+        assert (len(known) == 5) is (others < 30)
+        for sequence in range(9 - len(known), 9):
+            sent_again = batch(1, base_sequence=sequence, **fields)
+            assert again.append_as_leader(sent_again, 0, DAY_ONE_MS).duplicate
+        again.check()
+
+    simulate(scenario, seed=1)
+
+
+@pytest.mark.parametrize("segment_bytes", [500, 1 << 20])
+def test_a_truncated_log_recognizes_the_batches_before_the_cut_sent_again(
+    segment_bytes: int,
+) -> None:
+    async def scenario(loop: SimLoop) -> None:
+        disk = SimDisk(loop.random, SimClock(loop))
+        disk.make_directories("/data")
+        disk.sync_directory("/")
+        config = TopicConfig(segment_bytes=segment_bytes, index_interval_bytes=100)
+        log = open_log(disk, config)
+        fields: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0}
+        for sequence in range(9):
+            append(log, 1, base_sequence=sequence, **fields)
+        await log.close()
+        log = open_log(disk, config, Stored(clean=True, recovery_point=9))
+        append(log, 1, base_sequence=9, **fields)
+        await log.truncate_to(9)
+        assert [b.first_sequence for b in log.producers.producers[7].batches] == [4, 5, 6, 7, 8]
+        log.check()
+
+    simulate(scenario, seed=1)
+
+
+def test_only_batches_that_lead_to_a_producers_last_one_are_recalled() -> None:
+    async def scenario(loop: SimLoop) -> None:
+        disk = SimDisk(loop.random, SimClock(loop))
+        disk.make_directories("/data")
+        disk.sync_directory("/")
+        log = open_log(disk, TopicConfig())
+        for producer_id, epoch, sequences in ((7, 0, (0, 1)), (7, 1, (0, 1)), (8, 0, (5, 6))):
+            for sequence in sequences:
+                fields = {"producer_id": producer_id, "producer_epoch": epoch}
+                append(log, 1, base_sequence=sequence, **fields)
+        # A producer that was forgotten may go on with any sequence (KIP-360).
+        log.producers.clear()
+        append(log, 1, producer_id=8, producer_epoch=0, base_sequence=9)
+        append(log, 1, producer_id=7, producer_epoch=1, base_sequence=2)
+        await log.close()
+        again = open_log(disk, TopicConfig(), Stored(clean=True, recovery_point=8))
+        sequences_of = {
+            producer_id: [b.first_sequence for b in state.batches]
+            for producer_id, state in again.producers.producers.items()
+        }
+        assert sequences_of == {7: [0, 1, 2], 8: [9]}
+        again.check()
+
+    simulate(scenario, seed=1)
+
+
 def test_batches_carry_the_epoch_of_the_leader_that_took_them() -> None:
     log = make_log()
     append(log, 1, epoch=6)
