@@ -390,7 +390,7 @@ class Cluster:
             try:
                 async with asyncio.timeout(SLOW_S):
                     await self.refresh(())
-            except (OSError, KafkaError, ProtocolError, ClientError) as error:
+            except (OSError, KafkaError, ProtocolError, ClientError, ConfigError) as error:
                 _logger.debug("no metadata while a broker is slow: %s", error)
                 continue
             gone = slow - {(node.host, node.port) for node in self.nodes.values()}

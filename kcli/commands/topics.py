@@ -228,9 +228,12 @@ async def _act(options: SimpleNamespace, out: Rows | None = None) -> int:
             return FOUND if has_unhealthy and options.check else DONE
         if options.list:
             await _list(admin, options, out)
+        elif options.create:
+            await _create(admin, options)
+        elif options.alter:
+            await _alter(admin, options)
         else:
-            action = next(globals()[f"_{name}"] for name in ACTIONS if getattr(options, name))
-            await action(admin, options)
+            await _delete(admin, options)
     return DONE
 
 

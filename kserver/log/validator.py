@@ -180,7 +180,7 @@ def validate(
 
     `records` is writable.  Raises KafkaError as in the table above; a refused batch is not changed.
     """
-    # Header checks come first: they are cheap, and decide whether the records must be walked.
+    # The header first: its checks are cheap, and decide whether the records must be walked.
     size = len(records)
     if size < HEADER_SIZE:
         raise _not_one_batch(records)
@@ -221,16 +221,17 @@ def validate(
         raise _invalid(
             f"The batch claims {count} records, but its last offset delta is {last_offset_delta}"
         )
-    if origin is Origin.client:
-        if attributes & CONTROL:
-            raise _invalid("Clients are not allowed to write control records")
-        if producer_id >= 0 and base_sequence < 0:
-            raise _invalid(f"Invalid sequence {base_sequence} of producer {producer_id}")
+    if origin is Origin.client and attributes & CONTROL:
+        raise _invalid("Clients are not allowed to write control records")
     if producer_id >= 0:
+        if base_sequence < 0 and origin is Origin.client:
+            raise _invalid(f"Invalid sequence {base_sequence} of producer {producer_id}")
         if producer_epoch < 0:
             raise _invalid(f"Invalid epoch {producer_epoch} of producer {producer_id}")
     elif attributes & TRANSACTIONAL:
         raise _invalid("A transactional batch must have a producer id")
+
+    # The timestamps that the topic accepts; with LogAppendTime it sets them itself.
     create_time = config.message_timestamp_type == "CreateTime"
     earliest, latest = _EARLIEST, _LATEST
     if create_time:
@@ -244,29 +245,25 @@ def validate(
             ErrorCode.invalid_timestamp, "Producers may not set the timestamp type LogAppendTime"
         )
 
+    # The records, if the header does not suffice.  A coordinator's have their keys.
+    keyed = compacted and origin is Origin.client
     target = config.compression_type
     rebuild = (
         target != "producer"
         and _TARGETS[target] != codec
         and not (attributes & CONTROL and codec == 0)
     )
-    if (
-        rebuild
-        or (compacted and origin is Origin.client)  # a coordinator's records have their keys
-        or (
-            create_time
-            and (
-                claims_append_time
-                or not NO_TIMESTAMP <= base_timestamp <= max_timestamp <= latest
-                or base_timestamp < earliest
-            )
-        )
-        or (config.validate_records == "full" and origin is Origin.client)
-    ):
+    times_suffice = not create_time or (
+        not claims_append_time
+        and NO_TIMESTAMP <= base_timestamp <= max_timestamp <= latest
+        and earliest <= base_timestamp
+    )
+    is_walked = config.validate_records == "full" and origin is Origin.client
+    if is_walked or rebuild or keyed or not times_suffice:
         unfolded = _unfolded(records, config) if codec else records[HEADER_SIZE:]
-        keyed = compacted and origin is Origin.client
         largest = largest_timestamp(unfolded, count, base_timestamp, earliest, latest, keyed)
         if largest is None:
+            # One is invalid, which Python names; or the extension is missing.
             largest = _walk(RecordBatch(records), bytes(unfolded), earliest, latest, keyed)
         if rebuild:
             attributes = attributes & (TRANSACTIONAL | CONTROL) | _TARGETS[target]
@@ -281,6 +278,7 @@ def validate(
             max_timestamp = largest
             _stamp_time(records, attributes, max_timestamp)
 
+    # All is valid: stamp what the leader decides.
     _OFFSET_LENGTH_EPOCH.pack_into(records, 0, first_offset, size - LOG_OVERHEAD, leader_epoch)
     if not create_time:
         attributes = attributes & _KEPT_BITS | LOG_APPEND_TIME

@@ -3,6 +3,7 @@
 import pytest
 
 from kserver.api import produce as module
+from kserver.api.produce_verification import FIRST_WITH_ABORTABLE
 from kserver.errors import ErrorCode
 from kserver.wire.api_key import ApiKey
 from tests.contract.api.calls import batch, fetch, produce_fields
@@ -27,7 +28,7 @@ assert ApiKey.PRODUCE == KEY
 
 
 def not_in_transaction(version):
-    if version >= module.FIRST_WITH_ABORTABLE:
+    if version >= FIRST_WITH_ABORTABLE:
         return ErrorCode.transaction_abortable
     return ErrorCode.invalid_txn_state
 

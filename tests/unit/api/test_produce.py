@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kserver.api import produce
+from kserver.api import produce, produce_bytes
 from kserver.errors import ErrorCode, ProtocolError
 from kserver.metadata import NO_ID
 from kserver.wire.codec import RequestHeader, read_request_header, read_response, write_request
@@ -23,24 +23,9 @@ partitions = st.lists(
 topics = st.lists(st.tuples(names, ids, partitions), max_size=4, unique_by=lambda t: t[0])
 
 
-class Names:
-    """As much of the broker's parts as resolving topic ids takes."""
-
-    def __init__(self, topic_names):
-        self.topic_names = topic_names
-
-    @property
-    def metadata(self):
-        return self
-
-    @property
-    def current(self):
-        return self
-
-
 def frame_of(version, given, acks=-1, timeout_ms=1500, transactional_id=None):
     build = request(0, version)
-    by_id = version >= produce.FIRST_WITH_TOPIC_IDS
+    by_id = version >= produce_bytes.FIRST_WITH_TOPIC_IDS
     return memoryview(
         write_request(
             build(
@@ -75,8 +60,8 @@ def test_what_kio_writes_is_read(version, given_topics, acks, timeout_ms, transa
     frame, by_id = frame_of(version, given_topics, acks, timeout_ms, transactional_id)
     header, at = read_request_header(frame)
     assert header == RequestHeader(0, version, 7, "client")
-    known = Names({topic_id: name for name, topic_id, _ in given_topics})
-    read = produce._read(frame, at, version, known)
+    known = {topic_id: name for name, topic_id, _ in given_topics}
+    read = produce_bytes.read(frame, at, version, known)
     assert read[:3] == (acks, timeout_ms, transactional_id)
     assert [
         (name, raw, [(i, bytes(records)) for i, records in parts]) for name, raw, parts in read[3]
@@ -89,7 +74,7 @@ def test_what_kio_writes_is_read(version, given_topics, acks, timeout_ms, transa
 def test_an_unknown_topic_id_is_read_as_a_topic_without_a_name():
     frame, _ = frame_of(13, [("t", uuid.uuid4(), [(0, b"x")])])
     _, at = read_request_header(frame)
-    ((name, _, _),) = produce._read(frame, at, 13, Names({}))[3]
+    ((name, _, _),) = produce_bytes.read(frame, at, 13, {})[3]
     assert name is None
 
 
@@ -102,7 +87,7 @@ def test_a_request_cut_anywhere_or_changed_is_read_or_refused(version, given_top
     try:
         header, at = read_request_header(memoryview(changed))
         if header.api_version in produce.VERSIONS:
-            produce._read(memoryview(changed), at, header.api_version, Names({}))
+            produce_bytes.read(memoryview(changed), at, header.api_version, {})
     except ProtocolError:
         pass
 
@@ -127,8 +112,8 @@ class Result(NamedTuple):
     def written(self, version):
         index, code, offset, time, start, message, errors = self
         if code is ErrorCode.none:
-            return produce._appended(version, index, offset, time, start)
-        return produce._failed(version, index, code, message, errors)
+            return produce_bytes.appended(version, index, offset, time, start)
+        return produce_bytes.failed(version, index, code, message, errors)
 
 
 @st.composite
@@ -144,8 +129,8 @@ def results(draw):
 
 @given(versions, st.lists(st.tuples(names, ids, st.lists(results(), max_size=4)), max_size=4))
 def test_what_is_written_kio_reads(version, answered):
-    by_id = version >= produce.FIRST_WITH_TOPIC_IDS
-    frame = produce._write(
+    by_id = version >= produce_bytes.FIRST_WITH_TOPIC_IDS
+    frame = produce_bytes.write(
         RequestHeader(0, version, 99, None),
         [
             (i.bytes if by_id else n.encode(), [result.written(version) for result in given])
@@ -174,4 +159,4 @@ def test_what_is_written_kio_reads(version, answered):
 def test_trailing_garbage_in_a_count_is_refused(version):
     frame, _ = frame_of(version, [("t", uuid.uuid4(), [(0, b"abc")])])
     with pytest.raises(ProtocolError):
-        produce._read(frame[:-4], read_request_header(frame)[1], version, Names({}))
+        produce_bytes.read(frame[:-4], read_request_header(frame)[1], version, {})
