@@ -34,7 +34,8 @@ Request and response are decoded and encoded by hand: api/fetch_bytes.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from uuid import UUID
 
 from kserver.api import fetch_bytes, throttling
 from kserver.api.context import Parts, Session, is_broker
@@ -89,6 +90,19 @@ class Parked:
             return session.active_fetch_infos()
         return self.fetching.fetch_infos
 
+    def wait(self, deadline_s: float) -> None:
+        """Respond once a partition has enough data, or at the deadline with what there is."""
+        fetching = self.fetching
+        # A follower's session has one key of its own: it may have a thousand partitions, and
+        # changed ones are reported to the sessions that include them.
+        keys: list[Hashable]
+        if self.limits.is_follower and fetching.incremental:
+            keys = [fetching.session]
+        else:
+            keys = [(fetch_info.topic, fetch_info.partition) for fetch_info in fetching.fetch_infos]
+        wait = self.parts.purgatory.wait(keys, self.retry, deadline_s, self.expired)
+        self.pending.on_abandoned = wait.end
+
     def retry(self) -> bool:
         """Try to respond; the purgatory calls this when a partition has changed."""
         reads = read(self.parts.replicas, self.fetch_infos, self.limits)
@@ -132,49 +146,24 @@ def handle_frame(
     header: RequestHeader, frame: memoryview, at: int, session: Session, parts: Parts
 ) -> Response:
     version = header.api_version
-    measured = parts.quotas.active
-    began_s = parts.loop.time() if measured else 0.0
     names = parts.metadata.current.topic_names
     request = fetch_bytes.read_request(frame, at, version, names)
-    fetch_infos = request.fetch_infos
     is_follower = request.replica_id > NO_BROKER
-    if is_follower:
-        if not is_broker(request.replica_id, session, parts):
-            code = ErrorCode.not_leader_or_follower
-            refused = [Read(fetch_info, code, aborted=None) for fetch_info in fetch_infos]
-            return fetch_bytes.write_response(version, header.correlation_id, NO_SESSION, refused)
-        measured = False  # replication does not count for a client's quota
-    if request.session_epoch == FINAL_EPOCH:
-        if request.session_id != NO_SESSION:
-            parts.fetch_sessions.end(request.session_id)
-        fetching = Fetching(fetch_infos, None, False)
-    else:
-        try:
-            fetching = parts.fetch_sessions.begin(
-                request.session_id,
-                request.session_epoch,
-                fetch_infos,
-                request.forgotten,
-                now_ms=parts.world.clock.now_ms(),
-                new_id=parts.world.random.randint(1, 2**31 - 1),
-                names=names,
-                is_follower=is_follower,
-            )
-        except KafkaError as error:
-            return fetch_bytes.write_response(
-                version, header.correlation_id, NO_SESSION, [], error.code
-            )
-    if is_follower:
-        # A fetch in a session covers all its partitions: those that it does not name have not
-        # moved, and are still caught up.
-        parts.replicas.forgotten_by(request.replica_id, fetching.forgotten)
-        fetch_session = fetching.session
-        parts.replicas.fetched_by(
-            request.replica_id,
-            request.broker_epoch,
-            fetching.fetch_infos,
-            None if fetch_session is None else fetch_session.clock,
+    if is_follower and not is_broker(request.replica_id, session, parts):
+        code = ErrorCode.not_leader_or_follower
+        refused = [Read(fetch_info, code, aborted=None) for fetch_info in request.fetch_infos]
+        return fetch_bytes.write_response(version, header.correlation_id, NO_SESSION, refused)
+    began_s = parts.loop.time() if parts.quotas.active else 0.0
+    # Replication does not count for a client's quota.
+    measured = parts.quotas.active and not is_follower
+    try:
+        fetching = _begin(request, parts, names, is_follower=is_follower)
+    except KafkaError as error:
+        return fetch_bytes.write_response(
+            version, header.correlation_id, NO_SESSION, [], error.code
         )
+    if is_follower:
+        fetching = _note_progress(request, fetching, parts)
     max_bytes = min(request.max_bytes, parts.config().fetch_max_bytes)
     min_bytes = request.min_bytes
     if measured:
@@ -188,9 +177,6 @@ def handle_frame(
         request.rack,
         session.endpoint.listener,
     )
-    if is_follower and fetching.incremental and fetching.session is not None:
-        # The follower's progress may have raised the high watermark of other partitions.
-        fetching = fetching._replace(fetch_infos=fetching.session.active_fetch_infos())
     reads = read(parts.replicas, fetching.fetch_infos, limits)
     if isinstance(reads, NotInMemory):
         parked = Parked(header, session, parts, fetching, limits, min_bytes, began_s)
@@ -206,17 +192,53 @@ def handle_frame(
         return _within_quotas(header, session, parts, fetching, limits, reads, spent_s)
     _set_idle(fetching, limits, reads)
     parked = Parked(header, session, parts, fetching, limits, min_bytes, began_s)
-    # A follower's session has one key of its own: it may have a thousand partitions, and changed
-    # ones are reported to the sessions that include them.
-    keys: list[Hashable]
-    if is_follower and fetching.incremental:
-        keys = [fetching.session]
-    else:
-        keys = [(fetch_info.topic, fetch_info.partition) for fetch_info in fetching.fetch_infos]
-    deadline_s = parts.loop.time() + request.max_wait_ms / 1000
-    wait = parts.purgatory.wait(keys, parked.retry, deadline_s, parked.expired)
-    parked.pending.on_abandoned = wait.end
+    parked.wait(parts.loop.time() + request.max_wait_ms / 1000)
     return parked.pending
+
+
+def _begin(
+    request: fetch_bytes.Request,
+    parts: Parts,
+    names: Mapping[UUID, str],
+    *,
+    is_follower: bool,
+) -> Fetching:
+    """Begin or continue the fetch session that the request names, or fetch without one.
+
+    Raises FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH.
+    """
+    if request.session_epoch == FINAL_EPOCH:
+        if request.session_id != NO_SESSION:
+            parts.fetch_sessions.end(request.session_id)
+        return Fetching(request.fetch_infos, None, False)
+    return parts.fetch_sessions.begin(
+        request.session_id,
+        request.session_epoch,
+        request.fetch_infos,
+        request.forgotten,
+        now_ms=parts.world.clock.now_ms(),
+        new_id=parts.world.random.randint(1, 2**31 - 1),
+        names=names,
+        is_follower=is_follower,
+    )
+
+
+def _note_progress(request: fetch_bytes.Request, fetching: Fetching, parts: Parts) -> Fetching:
+    """Note how far the follower has got; return what to read for it now."""
+    # A fetch in a session covers all its partitions: those that it does not name have not moved,
+    # and are still caught up.
+    parts.replicas.forgotten_by(request.replica_id, fetching.forgotten)
+    session = fetching.session
+    parts.replicas.fetched_by(
+        request.replica_id,
+        request.broker_epoch,
+        fetching.fetch_infos,
+        None if session is None else session.clock,
+    )
+    if session is None or not fetching.incremental:
+        return fetching
+    # Its progress may have raised the high watermark of other partitions.
+    return fetching._replace(fetch_infos=session.active_fetch_infos())
 
 
 def _is_enough(reads: Sequence[Read], min_bytes: int) -> bool:
