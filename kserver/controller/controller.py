@@ -429,8 +429,7 @@ class Controller:
                 self._resign()
             # Others stand first, as this broker alone may be unable to reach the deposed
             # controller.
-            if self._controller_failures.gives_way:
-                self._controller_failures.gives_way = False
+            if await self._controller_failures.gives_way():
                 await asyncio.sleep(GIVE_WAY_S)
             if not await self._claim.attempt():
                 await self._follow_controller()

@@ -29,7 +29,8 @@ ANSWER_TIMEOUT_MS = 5000
 """Timeout of a connection attempt, in ms; a slower response counts as none."""
 LOOK_AGAIN_S = 1.0
 """Delay before the next attempt after a connection that was not answered, and for a process that
-is gone."""
+is gone.  For this long after a connection was closed, attempts are made every RETRY_S: a process
+that is ending may accept one more connection before the kernel closes its listening socket."""
 FIRST_LOOK_S = 0.25
 """Maximum time that a new controller waits for these connections before it elects leaders."""
 
@@ -77,6 +78,8 @@ class ProcessWatch:
 
     async def run(self) -> None:
         proof = self.proof
+        loop = asyncio.get_running_loop()
+        soon_until_s = loop.time() + LOOK_AGAIN_S
         while True:
             was_gone = proof.is_gone
             # No connection is open here: it was closed, or there was none yet.
@@ -91,6 +94,7 @@ class ProcessWatch:
                     await asyncio.shield(outcome.closed)
                 finally:
                     outcome.close()
+                soon_until_s = loop.time() + LOOK_AGAIN_S
                 continue
             if outcome is Unreached.REFUSED:
                 proof.refused()
@@ -100,8 +104,9 @@ class ProcessWatch:
             else:
                 proof.not_answered()
                 self.looked.set()
-            is_suspected = outcome is Unreached.REFUSED and not proof.is_gone
-            is_urgent = is_suspected and not proof.is_held_back
+            is_urgent = outcome is Unreached.REFUSED or loop.time() < soon_until_s
+            if proof.is_gone or proof.is_held_back:
+                is_urgent = False
             await asyncio.sleep(RETRY_S if is_urgent else LOOK_AGAIN_S)
 
 
@@ -179,10 +184,8 @@ class ControllerFailureDetector:
         self._watch: ProcessWatch | None = None
         self.gone: Endpoint | None = None
         """Address of the last controller, if that was proven gone."""
-        self.gives_way = False
-        """Whether this broker deposed the controller, so that others stand first in the next
-        election.  If only this broker is refused, by a firewall for example, all others appear
-        gone to it: as the controller it would make itself the leader of all partitions."""
+        self._deposing: asyncio.Future[bool] | None = None
+        """Whether this broker deposed the controller, from the attempt to the next election."""
         self.watches = RunningParts[ProcessWatch]()
         """Tasks of the watches; to be run along with this."""
 
@@ -203,6 +206,17 @@ class ControllerFailureDetector:
             self.watches.stop(self._watch)
             self._watch = None
 
+    async def gives_way(self) -> bool:
+        """Return whether this broker deposed the controller, so that others stand first in the
+        election that follows.
+
+        If only this broker is refused, by a firewall for example, all others appear gone to it: as
+        the controller it would make itself the leader of all partitions.
+        """
+        deposing, self._deposing = self._deposing, None
+        # The election may begin before the response to the deletion arrives.
+        return deposing is not None and await asyncio.shield(deposing)
+
     async def _changed(self, watch: ProcessWatch) -> None:
         proof = self._proof
         if proof.is_gone and proof.may_depose(asyncio.get_running_loop().time()):
@@ -210,8 +224,9 @@ class ControllerFailureDetector:
                 "broker %d, the controller, no longer listens at %s", proof.broker, watch.endpoint
             )
             self.gone = watch.endpoint
-            # Set before the deletion, as the election that it triggers may reset the flag before
-            # the response arrives.
-            self.gives_way = True
-            if not await self._depose(self._claim):
-                self.gives_way = False
+            self._deposing = deposing = asyncio.get_running_loop().create_future()
+            is_deposed = False
+            try:
+                is_deposed = await self._depose(self._claim)
+            finally:
+                deposing.set_result(is_deposed)

@@ -64,7 +64,7 @@ async def killed(loop: SimLoop, *, controller: bool) -> str:
     for id_ in cluster.up:
         broker = cluster.brokers[id_].broker
         assert broker is not None
-        assert not broker._parts.controller._controller_failures.gives_way
+        assert broker._parts.controller._controller_failures._deposing is None
     await cluster.start(gone)
     await cluster.until_in_sync("t", 3)
     assert loop.time() < SESSION_S + 10, "it waited for its own old session"
