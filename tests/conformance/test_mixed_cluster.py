@@ -18,6 +18,7 @@ from confluent_kafka.admin import (
 
 from tests.support.brokers import OURS
 from tests.support.mixed_cluster import APACHE, PATIENCE_S, REPLICATION, MixedCluster, until
+from tests.support.process import BrokerProcess
 from tests.support.steady_load import SteadyLoad
 
 pytestmark = pytest.mark.story
@@ -42,6 +43,13 @@ def load(cluster):
     with SteadyLoad(cluster.client, LOAD, PARTITIONS) as load:
         load.advance()
         yield load
+
+
+def broker_output(broker):
+    """Return all that the broker has logged."""
+    if isinstance(broker, BrokerProcess):
+        return "".join(broker.output)
+    return (broker.directory / "output.txt").read_text()
 
 
 def test_both_kinds_lead_and_follow(cluster, load):
@@ -72,6 +80,28 @@ def test_the_controller_is_killed_and_another_takes_over(cluster, load, controll
     until(lambda: cluster.led_by(controller, LOAD, PARTITIONS) == 0)
     load.advance()
     cluster.start([controller])
+    cluster.until_in_sync(LOAD, PARTITIONS)
+
+
+@pytest.mark.parametrize(("controller", "stopping"), [(1, 3), (3, 1)], ids=["theirs", "ours"])
+def test_a_broker_that_stops_hands_over_first(cluster, load, controller, stopping):
+    cluster.make_controller(controller)
+    load.advance()
+    broker = cluster.brokers[stopping]
+    before = broker_output(broker)
+    broker.stop()
+    # By the end of its process, not of its session.
+    assert cluster.led_by(stopping, LOAD, PARTITIONS) == 0
+    assert all(stopping not in cluster.state(LOAD, p)["isr"] for p in range(PARTITIONS))
+    output = broker_output(broker).removeprefix(before)
+    if cluster.is_ours(stopping):
+        assert "stopped" in output
+        assert "controlled shutdown incomplete" not in output
+    else:
+        assert "Controlled shutdown request returned successfully" in output
+        assert "unclean shutdown" not in output
+    load.advance()
+    cluster.start([stopping])
     cluster.until_in_sync(LOAD, PARTITIONS)
 
 
