@@ -279,7 +279,7 @@ class Assembly:
         """Return the parts that request handlers use."""
         config = self._config()
         sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots)
-        self.purgatory.dependents = sessions.noticed
+        self.purgatory.dependents = sessions.mark_active
         return Parts(
             broker_id=self._broker_id,
             config=self._config,

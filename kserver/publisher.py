@@ -171,11 +171,11 @@ class MetadataPublisher:
             self._replicas.drop_unnamed(request.topic_states)
         # Partitions whose logs are being truncated get their roles last, so that others need not
         # wait.
-        later = set(self._replicas.being_cut(_partitions(request)))
+        later = set(self._replicas.truncating(_partitions(request)))
         errors = self._become(request, _partitions(request) - later)
         if later:
             self._notify()
-            await self._replicas.cuts_ended(later)
+            await self._replicas.truncations_ended(later)
             errors += self._become(request, later)
         self._roles_epoch = max(request.broker_epoch, self._broker_epoch())
         self._set_has_metadata()
@@ -201,7 +201,7 @@ class MetadataPublisher:
     ) -> StopReplicaResponse:
         if error is not ErrorCode.none:
             return StopReplicaResponse(error)
-        await self._replicas.cuts_ended(_partitions(request))
+        await self._replicas.truncations_ended(_partitions(request))
         errors = self._replicas.stop_replicas(request.topic_states)
         if any(p.delete_partition for t in request.topic_states for p in t.partition_states):
             await self._replicas.forget_deleted()

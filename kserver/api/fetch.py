@@ -2,7 +2,7 @@
 
 Behaviour:
 - Responds once there are `min_bytes` or an error, or `max_wait` has passed; meanwhile the request
-  is parked and its connection muted.
+  is delayed and its connection muted.
 - The first batch of the response is whole even if it is larger than every limit (KIP-74);
   the total over many partitions stays within max_bytes and `fetch.max.bytes`.
 - Starts with the batch that holds the requested offset: clients skip the records before it.
@@ -41,14 +41,14 @@ from kserver.api.context import Parts, Session, is_broker
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import NO_BROKER
 from kserver.network.conversation import Pending, Response, ResponseData
-from kserver.replica.fetch import FetchLimits, NotInMemory, Read, read, warmed
+from kserver.replica.fetch import FetchLimits, NotInMemory, Read, read, read_cold
 from kserver.replica.fetch_session import FINAL_EPOCH, NO_SESSION, Fetching, FetchPartition
 from kserver.wire.codec import RequestHeader
 
 KEY, VERSIONS = 1, range(4, 19)
 
 
-class Parked:
+class DelayedFetch:
     """A fetch whose response cannot be sent yet."""
 
     __slots__ = (
@@ -112,7 +112,7 @@ class Parked:
 
     async def finish_cold(self, cold: NotInMemory) -> None:
         """Wait for the disk, then respond with the data that is available."""
-        self._complete(await warmed(self.parts.replicas, self.fetch_infos, self.limits, cold))
+        self._complete(await read_cold(self.parts.replicas, self.fetch_infos, self.limits, cold))
 
     def _complete(self, reads: Sequence[Read]) -> None:
         self.pending.complete(
@@ -141,8 +141,10 @@ def handle_frame(
     if is_follower:
         if not is_broker(request.replica_id, session, parts):
             code = ErrorCode.not_leader_or_follower
-            refused = [Read(fetch_info, code, aborted=None) for fetch_info in fetch_infos]
-            return fetch_bytes.write_response(version, header.correlation_id, NO_SESSION, refused)
+            error_reads = [Read(fetch_info, code, aborted=None) for fetch_info in fetch_infos]
+            return fetch_bytes.write_response(
+                version, header.correlation_id, NO_SESSION, error_reads
+            )
         measured = False  # replication does not count for a client's quota
     if request.session_epoch == FINAL_EPOCH:
         if request.session_id != NO_SESSION:
@@ -167,7 +169,7 @@ def handle_frame(
     if is_follower:
         # A fetch in a session covers all its partitions: those that it does not name have not
         # moved, and are still caught up.
-        parts.replicas.forgotten_by(request.replica_id, fetching.forgotten)
+        parts.replicas.left_sessions(request.replica_id, fetching.forgotten)
         fetch_session = fetching.session
         parts.replicas.fetched_by(
             request.replica_id,
@@ -193,9 +195,9 @@ def handle_frame(
         fetching = fetching._replace(fetch_infos=fetching.session.active_fetch_infos())
     reads = read(parts.replicas, fetching.fetch_infos, limits)
     if isinstance(reads, NotInMemory):
-        parked = Parked(header, session, parts, fetching, limits, min_bytes, began_s)
-        parts.spawn(parked.finish_cold(reads))
-        return parked.pending
+        delayed = DelayedFetch(header, session, parts, fetching, limits, min_bytes, began_s)
+        parts.spawn(delayed.finish_cold(reads))
+        return delayed.pending
     if (
         request.max_wait_ms <= 0
         or not (reads or fetching.incremental)
@@ -205,7 +207,7 @@ def handle_frame(
         spent_s = parts.loop.time() - began_s if measured else 0.0
         return _within_quotas(header, session, parts, fetching, limits, reads, spent_s)
     _set_idle(fetching, limits, reads)
-    parked = Parked(header, session, parts, fetching, limits, min_bytes, began_s)
+    delayed = DelayedFetch(header, session, parts, fetching, limits, min_bytes, began_s)
     # A follower's session has one key of its own: it may have a thousand partitions, and changed
     # ones are reported to the sessions that include them.
     keys: list[Hashable]
@@ -214,9 +216,9 @@ def handle_frame(
     else:
         keys = [(fetch_info.topic, fetch_info.partition) for fetch_info in fetching.fetch_infos]
     deadline_s = parts.loop.time() + request.max_wait_ms / 1000
-    wait = parts.purgatory.wait(keys, parked.retry, deadline_s, parked.expired)
-    parked.pending.on_abandoned = wait.end
-    return parked.pending
+    wait = parts.purgatory.wait(keys, delayed.retry, deadline_s, delayed.expired)
+    delayed.pending.on_abandoned = wait.end
+    return delayed.pending
 
 
 def _is_enough(reads: Sequence[Read], min_bytes: int) -> bool:
@@ -242,8 +244,8 @@ def _has_news(parts: Parts, fetching: Fetching, limits: FetchLimits, reads: Sequ
     if not limits.is_follower or session is None or not parts.replicas.selects_replicas:
         return False
     for result in reads:
-        known = session.partitions.get(result.fetch_info.key)
-        if known is not None and known.high_watermark < result.high_watermark:
+        cached = session.partitions.get(result.fetch_info.key)
+        if cached is not None and cached.high_watermark < result.high_watermark:
             return True
     return False
 
@@ -301,11 +303,11 @@ def _response(
             if result.error is ErrorCode.kafka_storage_error:
                 meters.failed_fetch_requests += 1
     if fetching.session is None:
-        included, session_id = reads, NO_SESSION
+        changed_reads, session_id = reads, NO_SESSION
     else:
-        included, session_id = _changed(fetching, reads), fetching.session.id
+        changed_reads, session_id = _changed(fetching, reads), fetching.session.id
     return fetch_bytes.write_response(
-        header.api_version, header.correlation_id, session_id, included
+        header.api_version, header.correlation_id, session_id, changed_reads
     )
 
 
@@ -332,8 +334,8 @@ def _changed(fetching: Fetching, reads: Sequence[Read]) -> list[Read]:
     changed = []
     with_bytes = []
     for result in reads:
-        known = session.partitions.get(result.fetch_info.key)
-        if known is None:
+        cached = session.partitions.get(result.fetch_info.key)
+        if cached is None:
             continue
         news = (
             not fetching.incremental
@@ -341,16 +343,16 @@ def _changed(fetching: Fetching, reads: Sequence[Read]) -> list[Read]:
             or result.error is not ErrorCode.none
             or result.diverging is not None
             or result.preferred != NO_BROKER
-            or known.high_watermark != result.high_watermark
-            or known.log_start_offset != result.log_start_offset
+            or cached.high_watermark != result.high_watermark
+            or cached.log_start_offset != result.log_start_offset
         )
         if news:
             changed.append(result)
-            known.high_watermark = result.high_watermark
-            known.log_start_offset = result.log_start_offset
+            cached.high_watermark = result.high_watermark
+            cached.log_start_offset = result.log_start_offset
             if result.error is not ErrorCode.none:
                 # Repeat an error in each response until it is resolved.
-                known.high_watermark = -1
+                cached.high_watermark = -1
         if result.size:
             with_bytes.append(result.fetch_info.key)
     session.rotate(with_bytes)

@@ -58,7 +58,7 @@ from kserver.network.conversation import Pending, Response
 from kserver.replica.committed import Uncommitted, when_committed
 from kserver.replica.partition import Partition
 from kserver.txn.transaction import ProducerIdAndEpoch
-from kserver.txn.verification import Refused, Turn
+from kserver.txn.verification import PartitionErrors, Turn
 from kserver.wire import varint
 from kserver.wire.batch import COMPRESSION_MASK, HEADER_SIZE
 from kserver.wire.codec import RequestHeader
@@ -119,12 +119,12 @@ ProduceRequest: TypeAlias = tuple[int, int, str | None, list[Topic]]
 request creates one."""
 
 
-class Begun(NamedTuple):
+class TransactionalPartitions(NamedTuple):
     """Partitions of a request that begin, or may begin, a producer's part of a transaction."""
 
     producer: ProducerIdAndEpoch
     partitions: frozenset[TopicPartition]
-    others: Refused
+    errors: PartitionErrors
     """Errors of partitions with another producer's batches, which cannot be in its transaction."""
 
 
@@ -158,15 +158,19 @@ def _in_transaction(
     session: Session,
     parts: Parts,
 ) -> Response:
-    begun = _begun(request, header.api_version, parts)
-    producer_id = _producer_id(request) if begun is None else begun.producer.producer_id
+    transactional = _transactional_partitions(request, header.api_version, parts)
+    producer_id = (
+        _producer_id(request) if transactional is None else transactional.producer.producer_id
+    )
     # Requests that waited for an earlier verification may still be waiting for their turn.
-    if not parts.verification.is_awaited(producer_id):
-        if begun is None:
+    if not parts.verification.has_turn(producer_id):
+        if transactional is None:
             return _append(header, request, len(frame), {}, session, parts)
-        refused = parts.verification.refused_now(*_verification(header, request, begun))
-        if refused is not None:
-            return _append(header, request, len(frame), {**refused, **begun.others}, session, parts)
+        errors = parts.verification.verify_now(*_verification(header, request, transactional))
+        if errors is not None:
+            return _append(
+                header, request, len(frame), {**errors, **transactional.errors}, session, parts
+            )
     pending = Pending(exclusive=False)
     turn = parts.verification.turn(producer_id)
     copied = memoryview(bytearray(frame))
@@ -186,24 +190,24 @@ async def _in_turn(
     """Append the request in its turn, after the verification of its partitions."""
     async with turn:
         request = _read(frame, at, header.api_version, parts)
-        begun = _begun(request, header.api_version, parts)
-        refused: Refused = {}
-        if begun is not None:
-            refused = await parts.verification.refused(*_verification(header, request, begun))
-            refused = {**refused, **begun.others}
-        _append(header, request, len(frame), refused, session, parts, pending)
+        transactional = _transactional_partitions(request, header.api_version, parts)
+        errors: PartitionErrors = {}
+        if transactional is not None:
+            errors = await parts.verification.verify(*_verification(header, request, transactional))
+            errors = {**errors, **transactional.errors}
+        _append(header, request, len(frame), errors, session, parts, pending)
 
 
 def _verification(
-    header: RequestHeader, request: ProduceRequest, begun: Begun
+    header: RequestHeader, request: ProduceRequest, transactional: TransactionalPartitions
 ) -> tuple[str, ProducerIdAndEpoch, frozenset[TopicPartition], bool, bool]:
     _, _, transactional_id, _ = request
     assert transactional_id is not None
     version = header.api_version
     return (
         transactional_id,
-        begun.producer,
-        begun.partitions,
+        transactional.producer,
+        transactional.partitions,
         version >= FIRST_TO_ADD,
         version >= FIRST_WITH_ABORTABLE,
     )
@@ -220,13 +224,15 @@ def _producer_id(request: ProduceRequest) -> ProducerId:
     return NO_PRODUCER_ID
 
 
-def _begun(request: ProduceRequest, version: int, parts: Parts) -> Begun | None:
+def _transactional_partitions(
+    request: ProduceRequest, version: int, parts: Parts
+) -> TransactionalPartitions | None:
     """Return the partitions to verify, or None if the coordinator need not be asked."""
     if version < FIRST_TO_ADD and not parts.config().transaction_partition_verification_enable:
         return None
     partitions = []
     producer: ProducerIdAndEpoch | None = None
-    others: dict[TopicPartition, KafkaError] = {}
+    errors: dict[TopicPartition, KafkaError] = {}
     _, _, _, topics = request
     for name, _, batches in topics:
         for index, records in batches:
@@ -241,15 +247,19 @@ def _begun(request: ProduceRequest, version: int, parts: Parts) -> Begun | None:
                 if producer == (producer_id, epoch):
                     partitions.append(partition.topic_partition)
                 else:
-                    others[partition.topic_partition] = _second_producer(producer_id)
-    return None if producer is None else Begun(producer, frozenset(partitions), others)
+                    errors[partition.topic_partition] = _second_producer(producer_id)
+    return (
+        None
+        if producer is None
+        else TransactionalPartitions(producer, frozenset(partitions), errors)
+    )
 
 
 def _append(
     header: RequestHeader,
     request: ProduceRequest,
     size: int,
-    refused: Refused,
+    errors: PartitionErrors,
     session: Session,
     parts: Parts,
     pending: Pending | None = None,
@@ -281,8 +291,8 @@ def _append(
                     if flags & TRANSACTIONAL_BIT:
                         if transactional_id is None:
                             raise KafkaError(ErrorCode.transactional_id_authorization_failed)
-                        if partition.topic_partition in refused:
-                            raise refused[partition.topic_partition]
+                        if partition.topic_partition in errors:
+                            raise errors[partition.topic_partition]
                         if version >= FIRST_TO_ADD and len(records) >= HEADER_SIZE:
                             partition.check_first_sequence(
                                 *_SEQUENCED.unpack_from(records, _PRODUCER_AT)
@@ -296,7 +306,7 @@ def _append(
                 failed = str(error)
                 if partition is not None:
                     _count_failure(partition.meters, error, len(records))
-                results.append(_refused(version, index, error))
+                results.append(_error_result(version, index, error))
                 continue
             meters.messages_in += last - first + 1
             meters.bytes_in += len(records)
@@ -504,7 +514,7 @@ def _appended(version: int, index: int, offset: Offset, time: int, log_start: Of
     return _PARTITION_V3.pack(index, 0, offset, time)
 
 
-def _refused(version: int, index: int, error: KafkaError | StorageError) -> bytes:
+def _error_result(version: int, index: int, error: KafkaError | StorageError) -> bytes:
     if isinstance(error, StorageError):
         message = "The log has no room." if isinstance(error, NoRoom) else None
         return _failed(version, index, ErrorCode.kafka_storage_error, message)
