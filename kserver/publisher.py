@@ -214,14 +214,16 @@ class MetadataPublisher:
         if error is ErrorCode.none:
             await self._learn(request)
             states = request.topic_states
-            gone = {t.topic_name for t in states if t.partition_states[0].leader == DURING_DELETION}
+            deleted = {
+                t.topic_name for t in states if t.partition_states[0].leader == DURING_DELETION
+            }
             before = self._metadata.current
             self._metadata.update(self._with_own(before.updated(request, self._configs.topics)))
             if states or request.type == FULL:
                 self._metadata_epoch = request.controller_epoch
             if request.type == FULL:
-                gone |= before.topics.keys() - self._metadata.current.topics.keys()
-            self._configs.forget(gone)
+                deleted |= before.topics.keys() - self._metadata.current.topics.keys()
+            self._configs.forget(deleted)
             self._notify()
             self._knows_cluster = True
             self._set_has_metadata()
@@ -254,8 +256,8 @@ def _merged(errors: Sequence[LeaderAndIsrTopicError]) -> tuple[LeaderAndIsrTopic
     """Merge the errors of each topic."""
     merged: dict[tuple[str, UUID], LeaderAndIsrTopicError] = {}
     for topic in errors:
-        known = merged.get(key := (topic.topic_name, topic.topic_id))
-        before = () if known is None else known.partition_errors
+        merged_topic = merged.get(key := (topic.topic_name, topic.topic_id))
+        before = () if merged_topic is None else merged_topic.partition_errors
         merged[key] = replace(topic, partition_errors=before + topic.partition_errors)
     return tuple(merged.values())
 

@@ -109,7 +109,7 @@ class Rebuild:
 
     def _look_through(self, directory: LogDirectory) -> None:
         compacted = checkpoint.read_offsets(self._disk, f"{directory.path}/{checkpoint.CLEANED}")
-        for topic_partition in directory.found():
+        for topic_partition in directory.topic_partitions():
             path = directory.log_path(topic_partition)
             topic = self._topics.setdefault(
                 topic_partition.topic, FoundTopic(topic_partition.topic)

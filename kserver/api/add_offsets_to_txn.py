@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kserver.api.answers import fenced_code
 from kserver.api.context import Context
 from kserver.api.find_coordinator import find_or_create_topic
+from kserver.api.response_fields import fenced_code
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import CONSUMER_OFFSETS, TopicPartition
 from kserver.txn.requests import AddPartitions

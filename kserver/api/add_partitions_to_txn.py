@@ -22,8 +22,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kserver.api.answers import fenced_code
 from kserver.api.context import Context, Parts
+from kserver.api.response_fields import fenced_code
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import INTERNAL_TOPICS, TopicPartition
 from kserver.txn.requests import AddPartitions, VerifyPartitions

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from kserver.api.answers import GROUP_OPERATIONS, NOT_REQUESTED
 from kserver.api.consumer_group_heartbeat import check_protocol
 from kserver.api.context import Context
 from kserver.api.group_requests import ask
+from kserver.api.response_fields import GROUP_OPERATIONS, NOT_REQUESTED
 from kserver.errors import ErrorCode, KafkaError
 from kserver.group.consumer_events import Partitions, by_topic
 from kserver.group.consumer_requests import DescribeConsumerGroup, DescribedConsumer

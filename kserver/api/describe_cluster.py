@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kserver.api.answers import CLUSTER_OPERATIONS, NOT_REQUESTED
 from kserver.api.context import Context
+from kserver.api.response_fields import CLUSTER_OPERATIONS, NOT_REQUESTED
 from kserver.errors import ErrorCode
 from kserver.model import NO_BROKER
 from kserver.wire.versions import reply_to

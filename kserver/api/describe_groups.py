@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kserver.api.answers import GROUP_OPERATIONS, NOT_REQUESTED
 from kserver.api.context import Context
 from kserver.api.group_requests import ask
+from kserver.api.response_fields import GROUP_OPERATIONS, NOT_REQUESTED
 from kserver.errors import ErrorCode, KafkaError
 from kserver.group.requests import DescribeGroup
 from kserver.wire.versions import reply_to

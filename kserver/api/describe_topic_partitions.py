@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kserver.api.answers import TOPIC_OPERATIONS, state_of
 from kserver.api.context import Context
+from kserver.api.response_fields import TOPIC_OPERATIONS, state_of
 from kserver.errors import ErrorCode, KafkaError
 from kserver.metadata import check_topic_name
 from kserver.wire.versions import reply_to

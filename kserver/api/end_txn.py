@@ -22,8 +22,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kserver.api.answers import fenced_code
 from kserver.api.context import Context
+from kserver.api.response_fields import fenced_code
 from kserver.errors import ErrorCode, KafkaError
 from kserver.txn.producer_ids import ask_with_id
 from kserver.txn.requests import EndTransaction

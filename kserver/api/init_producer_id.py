@@ -23,8 +23,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from kserver.api.answers import fenced_code
 from kserver.api.context import Context, Parts
+from kserver.api.response_fields import fenced_code
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import NO_PRODUCER_ID
 from kserver.txn.producer_ids import ask_with_id

@@ -25,13 +25,13 @@ from __future__ import annotations
 from typing import Any
 
 from kserver.api import auto_creation
-from kserver.api.answers import (
+from kserver.api.context import Context
+from kserver.api.response_fields import (
     CLUSTER_OPERATIONS,
     NOT_REQUESTED,
     TOPIC_OPERATIONS,
     state_of,
 )
-from kserver.api.context import Context
 from kserver.api.throttling import Mutations
 from kserver.controller.topics import CreatableTopic
 from kserver.errors import ErrorCode, KafkaError, StorageError

@@ -47,7 +47,7 @@ from kserver.wire import versions
 from kserver.wire.api_key import ApiKey
 from kserver.wire.special_offsets import EARLIEST, LATEST
 from kserver.world.clock import Clock
-from kserver.world.running import RunningParts
+from kserver.world.running_parts import RunningParts
 
 log = logging.getLogger(__name__)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from kserver.api import describe_groups as module
-from kserver.api.answers import GROUP_OPERATIONS, NOT_REQUESTED
+from kserver.api.response_fields import GROUP_OPERATIONS, NOT_REQUESTED
 from kserver.errors import ErrorCode
 from kserver.wire.api_key import ApiKey
 from tests.contract.api.group_calls import (
