@@ -228,13 +228,13 @@ class Assembly:
         if not config.controlled_shutdown_enable:
             return
 
-        async def ask() -> list[TopicPartition]:
+        async def request_shutdown() -> list[TopicPartition]:
             epoch = self._alive.epoch
             if self.controller.is_active:
                 return await self.controller.shut_down(self._broker_id, epoch)
             return await self._to_controller.shut_down(epoch)
 
-        handing_over = controlled_shutdown.hand_over(ask, self.metadata, config)
+        handing_over = controlled_shutdown.hand_over(request_shutdown, self.metadata, config)
         await controlled_shutdown.while_connected(handing_over, self._world.zookeeper)
 
     def resign(self) -> None:
@@ -279,7 +279,7 @@ class Assembly:
         """Return the parts that request handlers use."""
         config = self._config()
         sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots)
-        self.purgatory.dependents = sessions.noticed
+        self.purgatory.dependents = sessions.mark_active
         return Parts(
             broker_id=self._broker_id,
             config=self._config,

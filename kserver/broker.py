@@ -283,8 +283,8 @@ class Broker:
         """Bind the addresses in `config`; return whether they have changed.  An address that
         cannot be bound is logged, and tried again at the next change."""
         endpoints = config.endpoints
-        gone = [endpoint for endpoint in self._bound if endpoint not in endpoints]
-        for endpoint in gone:
+        closed = [endpoint for endpoint in self._bound if endpoint not in endpoints]
+        for endpoint in closed:
             listeners.drop(endpoint.listener)
             del self._bound[endpoint]
         added = [endpoint for endpoint in endpoints if endpoint not in self._bound]
@@ -294,7 +294,7 @@ class Broker:
             except OSError as error:
                 log.error("%s", error)
         before, self.endpoints = self.endpoints, _advertised(config, self._bound.values())
-        return bool(gone or added) or self.endpoints != before
+        return bool(closed or added) or self.endpoints != before
 
     def _open_session(self, endpoint: Endpoint, connection: AnyConnection) -> Dispatch:
         return open_session(endpoint, connection, self._parts, self._requests, self._on_bug)
@@ -314,16 +314,16 @@ def _report(request: str, bug: BaseException) -> None:
 
 
 def _topic_configs(
-    known: Mapping[str, Mapping[str, str]], broker: Callable[[], BrokerConfig]
+    overrides_by_topic: Mapping[str, Mapping[str, str]], broker: Callable[[], BrokerConfig]
 ) -> Callable[[str], TopicConfig]:
     """Return the config of a topic, one object for all its partitions while nothing changes."""
-    made: dict[str, tuple[Mapping[str, str], BrokerConfig, TopicConfig]] = {}
+    cached: dict[str, tuple[Mapping[str, str], BrokerConfig, TopicConfig]] = {}
 
     def of(topic: str) -> TopicConfig:
-        overrides, config = known.get(topic, _KEPT), broker()
-        before = made.get(topic)
+        overrides, config = overrides_by_topic.get(topic, _KEPT), broker()
+        before = cached.get(topic)
         if before is None or before[0] != overrides or before[1] is not config:
-            before = made[topic] = (overrides, config, TopicConfig.stored(overrides, config))
+            before = cached[topic] = (overrides, config, TopicConfig.stored(overrides, config))
         return before[2]
 
     return of

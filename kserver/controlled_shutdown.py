@@ -53,12 +53,12 @@ async def while_connected(hand_over: Awaitable[bool], zookeeper: ZooKeeper) -> b
 
 
 async def hand_over(
-    ask: Callable[[], Awaitable[Sequence[TopicPartition]]],
+    request_shutdown: Callable[[], Awaitable[Sequence[TopicPartition]]],
     metadata: MetadataCache,
     config: BrokerConfig,
 ) -> bool:
-    """Return whether no partitions remain.  `ask` returns those that do, or raises KafkaError or
-    OSError."""
+    """Return whether no partitions remain.  `request_shutdown` returns those that do, or
+    raises KafkaError or OSError."""
     tries, backoff_s = (
         config.controlled_shutdown_max_retries,
         config.controlled_shutdown_retry_backoff_ms / 1000,
@@ -77,7 +77,7 @@ async def hand_over(
             )
 
         try:
-            remaining = await ask()
+            remaining = await request_shutdown()
         except (KafkaError, OSError) as error:
             log.info("controlled shutdown, attempt %d of %d failed: %s", number, tries, error)
             reason = f"the controller could not be asked: {error}"
@@ -85,13 +85,13 @@ async def hand_over(
             if not remaining:
                 return True
             reason = "no other replica can lead the remaining partitions"
-            named = ", ".join(map(str, remaining[:NAMED]))
+            first_remaining = ", ".join(map(str, remaining[:NAMED]))
             more = f" and {len(remaining) - NAMED} more" if len(remaining) > NAMED else ""
             log.info(
                 "controlled shutdown, attempt %d of %d: still leading %s%s",
                 number,
                 tries,
-                named,
+                first_remaining,
                 more,
             )
         # Retry early if a change may allow another broker to take over.

@@ -90,8 +90,10 @@ class UnreadableZnode(StorageError):
         if data is None:
             super().__init__(f"{path} cannot be read ({reason!r})")
             return
-        named = repr(data[:MAX_NAMED_BYTES]) + ("..." if len(data) > MAX_NAMED_BYTES else "")
-        super().__init__(f"{path} holds {named}, which is not what Kafka writes there ({reason!r})")
+        shortened = repr(data[:MAX_NAMED_BYTES]) + ("..." if len(data) > MAX_NAMED_BYTES else "")
+        super().__init__(
+            f"{path} holds {shortened}, which is not what Kafka writes there ({reason!r})"
+        )
 
 
 class NoDescriptor(NoRoom):

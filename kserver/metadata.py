@@ -137,15 +137,15 @@ class ClusterMetadata:
                 del names[before.id]
         topics.update(changed)
         names.update((topic.id, name) for name, topic in changed.items())
-        gone = self.deleted_topics
-        if deleted or not gone.keys().isdisjoint(changed):
-            deleted_names = [*(name for name in gone if name not in changed), *deleted]
-            gone = MappingProxyType(dict.fromkeys(deleted_names[-MAX_DELETED_TOPICS:]))
+        deleted_topics = self.deleted_topics
+        if deleted or not deleted_topics.keys().isdisjoint(changed):
+            deleted_names = [*(name for name in deleted_topics if name not in changed), *deleted]
+            deleted_topics = MappingProxyType(dict.fromkeys(deleted_names[-MAX_DELETED_TOPICS:]))
         return replace(
             self,
             topics=MappingProxyType(topics),
             topic_names=MappingProxyType(names),
-            deleted_topics=gone,
+            deleted_topics=deleted_topics,
         )
 
     def with_broker_config(self, broker: BrokerId, overrides: Mapping[str, str]) -> ClusterMetadata:

@@ -50,9 +50,9 @@ class QuotaEntity(NamedTuple):
     ip: str | None = None
 
     def __str__(self) -> str:
-        named = zip(("user", "client-id", "ip"), self, strict=True)
+        components = zip(("user", "client-id", "ip"), self, strict=True)
         return ", ".join(
-            f"{kind} {name or '<default>'!a}" for kind, name in named if name is not None
+            f"{kind} {name or '<default>'!a}" for kind, name in components if name is not None
         )
 
 

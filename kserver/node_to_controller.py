@@ -24,7 +24,7 @@ from kserver.wire.api_key import ApiKey
 from kserver.wire.control import (
     ControlledShutdownRequest,
     ControlledShutdownResponse,
-    read_answer,
+    read_control_response,
 )
 from kserver.znodes import ProducerIdBlock
 
@@ -77,23 +77,23 @@ class NodeToControllerChannel:
             )
             return new(topics=[topic], timeout=timedelta(milliseconds=timeout_ms))
 
-        (answer,) = (await self.call(ApiKey.CREATE_TOPICS, build)).topics
-        if answer.error_code not in (ErrorCode.none, ErrorCode.topic_already_exists):
-            raise KafkaError(answer.error_code, answer.error_message or "")
+        (response,) = (await self.call(ApiKey.CREATE_TOPICS, build)).topics
+        if response.error_code not in (ErrorCode.none, ErrorCode.topic_already_exists):
+            raise KafkaError(response.error_code, response.error_message or "")
         image = await self._metadata.wait_for(lambda image: name in image.topics, CREATED_WITHIN_S)
         return image.topics[name]
 
     async def allocate_producer_ids(self, broker_epoch: int) -> ProducerIdBlock:
         """Allocate the next block for this registration of the broker.  Raises KafkaError,
         OSError."""
-        answer = await self.call(
+        response = await self.call(
             ApiKey.ALLOCATE_PRODUCER_IDS,
             lambda new: new(broker_id=self._id, broker_epoch=broker_epoch),
         )
-        if answer.error_code is not ErrorCode.none:
-            raise KafkaError(answer.error_code)
-        first = answer.producer_id_start
-        return ProducerIdBlock(self._id, first, first + answer.producer_id_len - 1)
+        if response.error_code is not ErrorCode.none:
+            raise KafkaError(response.error_code)
+        first = response.producer_id_start
+        return ProducerIdBlock(self._id, first, first + response.producer_id_len - 1)
 
     async def shut_down(self, broker_epoch: int) -> list[TopicPartition]:
         """Announce that this broker stops; return the partitions that it still leads.  Raises
@@ -103,15 +103,15 @@ class NodeToControllerChannel:
             peer = await self._peers.to(self._metadata.current.controller)
             version = peer.version(request.api_key)
             frame = await peer.send(request.api_key, version, (request.encode(version),))
-            answer = read_answer(request, version, frame)
+            response = read_control_response(request, version, frame)
         except ProtocolError as error:
             raise KafkaError(ErrorCode.not_controller, str(error)) from error
-        assert isinstance(answer, ControlledShutdownResponse)
-        if answer.error_code is not ErrorCode.none:
-            raise KafkaError(answer.error_code)
+        assert isinstance(response, ControlledShutdownResponse)
+        if response.error_code is not ErrorCode.none:
+            raise KafkaError(response.error_code)
         return [
             TopicPartition(partition.topic_name, partition.partition_index)
-            for partition in answer.remaining_partitions
+            for partition in response.remaining_partitions
         ]
 
     def apply(self, image: ClusterMetadata) -> None:

@@ -201,7 +201,9 @@ class Observation:
         )
         of_all(catalog.MIN_FETCH_RATE, lambda: min((f.rate for f in fetchers.running), default=0.0))
         of_all(catalog.DEAD_FETCHERS, lambda: 0)
-        of_all(catalog.FAILED_PARTITIONS, lambda: sum(f.refused for f in fetchers.running))
+        of_all(
+            catalog.FAILED_PARTITIONS, lambda: sum(f.failed_partitions for f in fetchers.running)
+        )
 
         def each(metric: Metric, value: Callable[[ReplicaFetcher], int]) -> None:
             self.metrics.add(

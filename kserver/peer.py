@@ -47,7 +47,7 @@ KEPT_BYTES = 31 << 20
 
 _LENGTH = struct.Struct(">i")
 _REQUEST_HEAD = struct.Struct(">ihhih")
-_ANSWER_HEAD = struct.Struct(">ih")
+_RESPONSE_HEAD = struct.Struct(">ih")
 
 
 @functools.cache
@@ -77,7 +77,7 @@ class PeerOptions:
     request_timeout_ms: int = 30_000
     max_idle_ms: int = 540_000
     max_in_flight: int = 100
-    max_answer_bytes: int = 1 << 28
+    max_response_bytes: int = 1 << 28
     send_buffer_bytes: int = -1
     receive_buffer_bytes: int = -1
 
@@ -87,13 +87,13 @@ class _Call:
     correlation_id: int
     api_key: int
     deadline: float
-    answer: asyncio.Future[memoryview]
+    response: asyncio.Future[memoryview]
 
 
 async def addresses_of(host: str) -> list[str]:
     """Return the addresses of a host name.  Raises OSError."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    return [str(address[0]) for _, _, _, _, address in found]
+    infos = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return [str(address[0]) for _, _, _, _, address in infos]
 
 
 class Peer(asyncio.BufferedProtocol):
@@ -194,8 +194,8 @@ class Peer(asyncio.BufferedProtocol):
             await self._turn()
         correlation_id = self._next_correlation_id()
         frame = codec.write_request(request, correlation_id, self._options.client_id)
-        answer = await self._send(api_key, correlation_id, (frame,))
-        return codec.read_response(api_key, version, answer)[1]
+        response = await self._send(api_key, correlation_id, (frame,))
+        return codec.read_response(api_key, version, response)[1]
 
     def send(
         self, api_key: int, version: int, body: Sequence[Buffer]
@@ -265,11 +265,11 @@ class Peer(asyncio.BufferedProtocol):
     ) -> asyncio.Future[memoryview]:
         self._write(parts)
         deadline = self._used_at + self._options.request_timeout_ms / 1000
-        answer = self._loop.create_future()
-        self._calls.append(_Call(correlation_id, api_key, deadline, answer))
+        response = self._loop.create_future()
+        self._calls.append(_Call(correlation_id, api_key, deadline, response))
         if self._timer is None:
             self._watch_until(deadline)
-        return answer
+        return response
 
     def _write(self, parts: Sequence[Buffer]) -> None:
         if self._failure is not None:
@@ -316,7 +316,7 @@ class Peer(asyncio.BufferedProtocol):
                 if self._large_filled == self._large_size:
                     frame = memoryview(self._large).toreadonly()
                     self._large = None
-                    self._answered(frame)
+                    self._on_response(frame)
         except ProtocolError as error:
             self._fail(error)
 
@@ -333,10 +333,11 @@ class Peer(asyncio.BufferedProtocol):
         read, start, end = self._read, self._start, self._end
         while end - start >= 4:
             (size,) = _LENGTH.unpack_from(read, start)
-            if not 4 <= size <= self._options.max_answer_bytes:
+            if not 4 <= size <= self._options.max_response_bytes:
                 raise ProtocolError(
                     f"{self} announced a response of {size} bytes"
-                    f" (limit {self._options.max_answer_bytes}): check that it is a Kafka listener"
+                    f" (limit {self._options.max_response_bytes}):"
+                    " check that it is a Kafka listener"
                 )
             if end - start - 4 < size:
                 if size + 4 > READ_BYTES:
@@ -345,7 +346,7 @@ class Peer(asyncio.BufferedProtocol):
                 break
             frame = memoryview(bytes(read[start + 4 : start + 4 + size]))
             start += 4 + size
-            self._answered(frame)
+            self._on_response(frame)
         # Copied through bytes: the two ranges may overlap.
         read[: end - start] = bytes(read[start:end])
         self._start, self._end = 0, end - start
@@ -355,7 +356,7 @@ class Peer(asyncio.BufferedProtocol):
         large[: len(first)] = first
         self._large, self._large_size, self._large_filled = large, size, len(first)
 
-    def _answered(self, frame: memoryview) -> None:
+    def _on_response(self, frame: memoryview) -> None:
         if not self._calls:
             raise ProtocolError(f"{self} sent a response without a request")
         call = self._calls[0]
@@ -365,8 +366,8 @@ class Peer(asyncio.BufferedProtocol):
                 f"{self} answered request {correlation_id} before {call.correlation_id}"
             )
         self._calls.popleft()
-        if not call.answer.done():
-            call.answer.set_result(frame)
+        if not call.response.done():
+            call.response.set_result(frame)
         self._wake()
 
     # Closing
@@ -383,8 +384,8 @@ class Peer(asyncio.BufferedProtocol):
             self.closed.set_result(None)
         calls, self._calls = self._calls, deque()
         for call in calls:
-            if not call.answer.done():
-                call.answer.set_exception(error)
+            if not call.response.done():
+                call.response.set_exception(error)
         self._wake()
 
     def _wake(self) -> None:
@@ -430,13 +431,13 @@ class Peer(asyncio.BufferedProtocol):
             request = new(client_software_name="k", client_software_version=__version__)
             correlation_id = self._next_correlation_id()
             frame = codec.write_request(request, correlation_id, self._options.client_id)
-            answer = await self._send(ApiKey.API_VERSIONS, correlation_id, (frame,))
-            if len(answer) < _ANSWER_HEAD.size:
+            response = await self._send(ApiKey.API_VERSIONS, correlation_id, (frame,))
+            if len(response) < _RESPONSE_HEAD.size:
                 raise ProtocolError(f"{self} sent a truncated ApiVersions response")
-            code = _ANSWER_HEAD.unpack_from(answer)[1]
+            code = _RESPONSE_HEAD.unpack_from(response)[1]
             unsupported = code == ErrorCode.unsupported_version
             _, entity = codec.read_response(
-                ApiKey.API_VERSIONS, 0 if unsupported else version, answer
+                ApiKey.API_VERSIONS, 0 if unsupported else version, response
             )
             offered = {k.api_key: (k.min_version, k.max_version) for k in entity.api_keys}
             if not unsupported:

@@ -120,11 +120,11 @@ class Peers:
         return place.peer
 
     def _endpoint(self, broker: BrokerId, image: ClusterMetadata) -> Endpoint:
-        known = image.brokers.get(broker)
-        if known is None:
+        registered_broker = image.brokers.get(broker)
+        if registered_broker is None:
             raise KafkaError(ErrorCode.broker_not_available, f"broker {broker} is not registered")
         listener = self._config().inter_broker_listener
-        endpoint = known.endpoints.get(listener)
+        endpoint = registered_broker.endpoints.get(listener)
         if endpoint is None:
             text = f"broker {broker} has no listener {listener}; correct inter.broker.listener.name"
             raise KafkaError(ErrorCode.broker_not_available, text)

@@ -32,7 +32,7 @@ from kserver.metrics.names import Metric
 from kserver.model import Endpoint
 from kserver.observation import Observation
 from kserver.wire import walk
-from kserver.world import World, log_lines, usage
+from kserver.world import World, log_lines, process_resources
 from kserver.world.clock import WallClock
 from kserver.world.disk import OsDisk
 from kserver.world.embedded import COORDINATION, EmbeddedZooKeeper
@@ -56,17 +56,17 @@ def _with_absolute_paths(config: BrokerConfig) -> BrokerConfig:
     """Make the log directories absolute, so that DescribeLogDirs and AlterReplicaLogDirs can name
     them."""
     key = "log.dir" if config.log_dirs is None else "log.dirs"
-    given = config.log_directories
-    paths = tuple(map(os.path.abspath, given))
-    named: dict[str, str] = {}
-    for name, path in zip(given, paths, strict=True):
-        other = named.setdefault(os.path.realpath(path), name)
+    directories = config.log_directories
+    paths = tuple(map(os.path.abspath, directories))
+    names: dict[str, str] = {}
+    for name, path in zip(directories, paths, strict=True):
+        other = names.setdefault(os.path.realpath(path), name)
         if other is not name:
             raise ConfigError(
-                f"Invalid value {','.join(given)} for configuration {key}: {other} and {name} are"
-                " the same directory; list it once"
+                f"Invalid value {','.join(directories)} for configuration {key}: {other} and {name}"
+                " are the same directory; list it once"
             )
-    if paths == given:
+    if paths == directories:
         return config
     explicit = {**config.explicit, "log.dirs": ",".join(paths)}
     cordoned = tuple(map(os.path.abspath, config.cordoned_log_dirs))
@@ -91,7 +91,7 @@ def real_world(config: BrokerConfig) -> World:
             login=_login(config),
             access_to=znodes.access_to if config.zookeeper_set_acl else open_to_all,
         )
-    return World(clock, disk, zookeeper, random.SystemRandom(), usage.boot_id())
+    return World(clock, disk, zookeeper, random.SystemRandom(), process_resources.boot_id())
 
 
 def _login(config: BrokerConfig) -> Login | None:
@@ -165,7 +165,7 @@ async def _serve(config: BrokerConfig, on_ready: Callable[[Sequence[Endpoint]], 
 
     signals = 0
 
-    def asked_to_stop(number: int) -> None:
+    def request_stop(number: int) -> None:
         nonlocal signals
         stop.set()
         signals += number != signal.SIGHUP
@@ -175,7 +175,7 @@ async def _serve(config: BrokerConfig, on_ready: Callable[[Sequence[Endpoint]], 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         # nohup makes SIGHUP ignored, which Java respects too.
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
-            loop.add_signal_handler(number, asked_to_stop, number)
+            loop.add_signal_handler(number, request_stop, number)
 
     def ready() -> None:
         # Objects created until now live as long as the process, so exclude them from collections.
@@ -199,7 +199,7 @@ def _summary(broker: Broker, config: BrokerConfig) -> Iterator[str]:
         yield f"listening on {endpoint}"
     if broker.http_address is not None:
         yield f"metrics on http://{broker.http_address}/metrics, health on /healthz and /readyz"
-    age_s = usage.age_s()
+    age_s = process_resources.age_s()
     after = "" if age_s is None else f" in {age_s * 1000:.0f} ms"
     yield f"[KafkaServer id={broker.id}] started{after}"
 
@@ -214,16 +214,16 @@ def _observe_process(observation: Observation) -> None:
         return lambda: None if (values := read()) is None else values[at]
 
     metrics = observation.metrics
-    gauge(catalog.CPU, usage.cpu_s)
-    gauge(catalog.VIRTUAL, part(usage.memory_bytes, 0))
-    gauge(catalog.RESIDENT, part(usage.memory_bytes, 1))
-    gauge(catalog.OPEN_FILES, usage.open_files)
-    gauge(catalog.MAX_FILES, usage.most_files)
-    gauge(catalog.START_TIME, usage.began_s)
-    gauge(catalog.DISK_READ, part(usage.disk_bytes, 0))
-    gauge(catalog.DISK_WRITTEN, part(usage.disk_bytes, 1))
-    observation.clock = usage.monotonic_s
-    idle = IdleShare(usage.monotonic_s, usage.thread_cpu_s)
+    gauge(catalog.CPU, process_resources.cpu_s)
+    gauge(catalog.VIRTUAL, part(process_resources.memory_bytes, 0))
+    gauge(catalog.RESIDENT, part(process_resources.memory_bytes, 1))
+    gauge(catalog.OPEN_FILES, process_resources.open_files)
+    gauge(catalog.MAX_FILES, process_resources.most_files)
+    gauge(catalog.START_TIME, process_resources.began_s)
+    gauge(catalog.DISK_READ, part(process_resources.disk_bytes, 0))
+    gauge(catalog.DISK_WRITTEN, part(process_resources.disk_bytes, 1))
+    observation.clock = process_resources.monotonic_s
+    idle = IdleShare(process_resources.monotonic_s, process_resources.thread_cpu_s)
     observation.windowed.append(idle)
     gauge(catalog.NETWORK_IDLE, idle.read)
     gauge(catalog.HANDLER_IDLE, idle.read)

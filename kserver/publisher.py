@@ -171,11 +171,11 @@ class MetadataPublisher:
             self._replicas.drop_unnamed(request.topic_states)
         # Partitions whose logs are being truncated get their roles last, so that others need not
         # wait.
-        later = set(self._replicas.being_cut(_partitions(request)))
+        later = set(self._replicas.truncating(_partitions(request)))
         errors = self._become(request, _partitions(request) - later)
         if later:
             self._notify()
-            await self._replicas.cuts_ended(later)
+            await self._replicas.truncations_ended(later)
             errors += self._become(request, later)
         self._roles_epoch = max(request.broker_epoch, self._broker_epoch())
         self._set_has_metadata()
@@ -201,7 +201,7 @@ class MetadataPublisher:
     ) -> StopReplicaResponse:
         if error is not ErrorCode.none:
             return StopReplicaResponse(error)
-        await self._replicas.cuts_ended(_partitions(request))
+        await self._replicas.truncations_ended(_partitions(request))
         errors = self._replicas.stop_replicas(request.topic_states)
         if any(p.delete_partition for t in request.topic_states for p in t.partition_states):
             await self._replicas.forget_deleted()
@@ -214,14 +214,16 @@ class MetadataPublisher:
         if error is ErrorCode.none:
             await self._learn(request)
             states = request.topic_states
-            gone = {t.topic_name for t in states if t.partition_states[0].leader == DURING_DELETION}
+            deleted = {
+                t.topic_name for t in states if t.partition_states[0].leader == DURING_DELETION
+            }
             before = self._metadata.current
             self._metadata.update(self._with_own(before.updated(request, self._configs.topics)))
             if states or request.type == FULL:
                 self._metadata_epoch = request.controller_epoch
             if request.type == FULL:
-                gone |= before.topics.keys() - self._metadata.current.topics.keys()
-            self._configs.forget(gone)
+                deleted |= before.topics.keys() - self._metadata.current.topics.keys()
+            self._configs.forget(deleted)
             self._notify()
             self._knows_cluster = True
             self._set_has_metadata()
@@ -254,8 +256,8 @@ def _merged(errors: Sequence[LeaderAndIsrTopicError]) -> tuple[LeaderAndIsrTopic
     """Merge the errors of each topic."""
     merged: dict[tuple[str, UUID], LeaderAndIsrTopicError] = {}
     for topic in errors:
-        known = merged.get(key := (topic.topic_name, topic.topic_id))
-        before = () if known is None else known.partition_errors
+        merged_topic = merged.get(key := (topic.topic_name, topic.topic_id))
+        before = () if merged_topic is None else merged_topic.partition_errors
         merged[key] = replace(topic, partition_errors=before + topic.partition_errors)
     return tuple(merged.values())
 

@@ -22,7 +22,7 @@ from uuid import UUID
 from kserver import znodes
 from kserver.cluster_config.znode_store import make_persistent
 from kserver.config.broker import BrokerConfig
-from kserver.coordinator.topics import wanted_topic
+from kserver.coordinator.topics import coordinator_topic
 from kserver.errors import StorageError
 from kserver.log import checkpoint
 from kserver.log.directory import LogDirectory
@@ -109,7 +109,7 @@ class Rebuild:
 
     def _look_through(self, directory: LogDirectory) -> None:
         compacted = checkpoint.read_offsets(self._disk, f"{directory.path}/{checkpoint.CLEANED}")
-        for topic_partition in directory.found():
+        for topic_partition in directory.topic_partitions():
             path = directory.log_path(topic_partition)
             topic = self._topics.setdefault(
                 topic_partition.topic, FoundTopic(topic_partition.topic)
@@ -170,7 +170,7 @@ class Rebuild:
         topic_id = topic.id or UUID(int=self._world.random.getrandbits(128), version=4)
         assignment = znodes.TopicAssignment(topic_id, replicas)
         if topic.name in INTERNAL_TOPICS:
-            settings = wanted_topic(topic.name, self._config).config
+            settings = coordinator_topic(topic.name, self._config).config
         elif topic.is_compacted:
             settings = {"cleanup.policy": "compact"}
         else:

@@ -61,9 +61,9 @@ async def cluster_id(zookeeper: ZooKeeper, random: Random) -> str:
                 data, _ = await zookeeper.get(znodes.CLUSTER_ID)
                 return znodes.decode_cluster_id(data)
             except NoNode:
-                made = znodes.uuid_to_text(UUID(int=random.getrandbits(128), version=4))
+                new_id = znodes.uuid_to_text(UUID(int=random.getrandbits(128), version=4))
             try:
-                data = znodes.encode_cluster_id(made)
+                data = znodes.encode_cluster_id(new_id)
                 await zookeeper.create(znodes.CLUSTER_ID, data, make_parents=True)
             except NodeExists:
                 pass  # another broker was faster: read its id
@@ -123,19 +123,19 @@ async def note_directories(
         while True:
             try:
                 data, _ = await zookeeper.get(path)
-                known = znodes.decode_log_dirs(broker, data)
+                registered = znodes.decode_log_dirs(broker, data)
             except NoNode:
-                known = {}
+                registered = {}
             except UnreadableZnode as error:
                 log.error("%s; writing it again, without the lost log directories it listed", error)
                 await zookeeper.delete(path)
-                known = {}
+                registered = {}
             now = {d.id: d.path for d in directories if d.id}
-            if now.items() <= known.items():
+            if now.items() <= registered.items():
                 break
-            encoded = znodes.encode_log_dirs(known | now)
+            encoded = znodes.encode_log_dirs(registered | now)
             try:
-                if known:
+                if registered:
                     await zookeeper.set(path, encoded)
                 else:
                     await zookeeper.create(path, encoded, make_parents=True)
@@ -144,7 +144,7 @@ async def note_directories(
                 pass  # an earlier attempt succeeded
         # The id of an unreadable directory is unknown, so match it by path.
         unread = {d.path for d in directories if not d.id}
-        return {id_: at for id_, at in known.items() if id_ not in now and at not in unread}
+        return {id_: at for id_, at in registered.items() if id_ not in now and at not in unread}
 
     return await until_connected(read_and_write)
 

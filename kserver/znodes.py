@@ -340,8 +340,8 @@ def decode_topic(topic: str, data: bytes) -> TopicAssignment:
     with _decoding(topic_path(topic), data) as fields:
 
         def replicas(key: str) -> dict[int, tuple[BrokerId, ...]]:
-            given = fields.get(key, {}).items()
-            return {int(p): _brokers(brokers) for p, brokers in given}
+            assignment = fields.get(key, {}).items()
+            return {int(p): _brokers(brokers) for p, brokers in assignment}
 
         topic_id = fields.get("topic_id")
         partitions = replicas("partitions")
@@ -458,8 +458,8 @@ def decode_log_dir_event(data: bytes) -> BrokerId:
 def encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
     """Encode partitions for PREFERRED_ELECTION, or for a sequential znode under
     ISR_CHANGE_PREFIX."""
-    named = [{"topic": topic, "partition": partition} for topic, partition in partitions]
-    return _to_json({"version": 1, "partitions": named})
+    entries = [{"topic": topic, "partition": partition} for topic, partition in partitions]
+    return _to_json({"version": 1, "partitions": entries})
 
 
 def decode_isr_change(data: bytes) -> list[TopicPartition]:
@@ -480,8 +480,8 @@ def decode_reassignments(data: bytes) -> dict[TopicPartition, tuple[BrokerId, ..
 
 def _partitions(path: str, data: bytes) -> list[TopicPartition]:
     with _decoding(path, data) as fields:
-        named = [(p["topic"], p["partition"]) for p in fields["partitions"]]
-        return [TopicPartition(str(topic), int(number)) for topic, number in named]
+        entries = [(p["topic"], p["partition"]) for p in fields["partitions"]]
+        return [TopicPartition(str(topic), int(number)) for topic, number in entries]
 
 
 class ProducerIdBlock(NamedTuple):
@@ -520,7 +520,9 @@ def decode_features(data: bytes) -> dict[str, int]:
     """Return levels by name; none if the status says that they are disabled."""
     with _decoding(FEATURES, data) as fields:
         features = fields["features"] if fields["status"] == 1 else {}
-        return {str(name): _int32(found["max_version_level"]) for name, found in features.items()}
+        return {
+            str(name): _int32(feature["max_version_level"]) for name, feature in features.items()
+        }
 
 
 STATIC = "static"

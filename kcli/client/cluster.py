@@ -122,7 +122,7 @@ class Cluster:
         config: ClientConfig,
         *,
         random: Random | None = None,
-        max_answer_bytes: int = MAX_RESPONSE_BYTES,
+        max_response_bytes: int = MAX_RESPONSE_BYTES,
     ) -> None:
         if config.security_protocol.upper() != "PLAINTEXT":
             raise ConfigError(
@@ -146,7 +146,7 @@ class Cluster:
             client_id=config.client_id,
             request_timeout_ms=config.request_timeout_ms,
             max_idle_ms=idle_ms if (idle_ms := config.connections_max_idle_ms) >= 0 else 1 << 40,
-            max_answer_bytes=max_answer_bytes,
+            max_response_bytes=max_response_bytes,
             send_buffer_bytes=config.send_buffer_bytes if config.given("send_buffer_bytes") else -1,
             receive_buffer_bytes=(
                 config.receive_buffer_bytes if config.given("receive_buffer_bytes") else -1

@@ -117,12 +117,12 @@ class CompletedFetch:
         """
         while True:
             batch, reader = self._reading, self._reader
-            if batch is None or reader is None or not reader.left:
+            if batch is None or reader is None or not reader.remaining:
                 if not self._next_batch():
                     return None
                 continue
             rows = reader.take(min(most, PART_RECORDS))
-            next_offset = rows[-1][0] + 1 if reader.left else batch.next_offset
+            next_offset = rows[-1][0] + 1 if reader.remaining else batch.next_offset
             if rows[0][0] < self.position:
                 rows = [row for row in rows if row[0] >= self.position]
             self.position = max(self.position, next_offset)

@@ -96,7 +96,7 @@ class Consumer:
     ) -> None:
         config = ConsumerConfig.resolve(config)
         self._random = random or Random()
-        self.cluster = Cluster(config, random=self._random, max_answer_bytes=_max_bytes(config))
+        self.cluster = Cluster(config, random=self._random, max_response_bytes=_max_bytes(config))
         self._config = config
 
         def deserializer(key: str, name: str | None) -> Deserializer:

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kserver.api.answers import fenced_as
 from kserver.api.context import Context
-from kserver.api.find_coordinator import existing
+from kserver.api.find_coordinator import find_or_create_topic
+from kserver.api.response_fields import fenced_code
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import CONSUMER_OFFSETS, TopicPartition
 from kserver.txn.requests import AddPartitions
@@ -37,11 +37,11 @@ async def handle(request: Any, context: Context) -> Any:
     try:
         if request.transactional_id == "":
             raise KafkaError(ErrorCode.invalid_request)
-        await existing(CONSUMER_OFFSETS, context)
+        await find_or_create_topic(CONSUMER_OFFSETS, context)
         partition = TopicPartition(CONSUMER_OFFSETS, parts.groups.partition_of(request.group_id))
         producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
         add = AddPartitions(request.transactional_id, producer, frozenset({partition}))
         await parts.transactions.ask(request.transactional_id, add)
     except KafkaError as error:
-        code = fenced_as(error.code, context.version >= FIRST_WITH_FENCED)
+        code = fenced_code(error.code, context.version >= FIRST_WITH_FENCED)
     return reply_to(request)(error_code=code)

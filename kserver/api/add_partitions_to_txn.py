@@ -22,8 +22,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kserver.api.answers import fenced_as
 from kserver.api.context import Context, Parts
+from kserver.api.response_fields import fenced_code
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import INTERNAL_TOPICS, TopicPartition
 from kserver.txn.requests import AddPartitions, VerifyPartitions
@@ -84,10 +84,10 @@ async def _add(
     partitions = frozenset(
         TopicPartition(topic.name, index) for topic in topics for index in topic.partitions
     )
-    refused = _refused(partitions, version, parts)
-    if refused:
-        others = dict.fromkeys(partitions, ErrorCode.operation_not_attempted)
-        return others | refused
+    errors = _errors(partitions, version, parts)
+    if errors:
+        not_attempted = dict.fromkeys(partitions, ErrorCode.operation_not_attempted)
+        return not_attempted | errors
     try:
         if transactional_id == "":
             raise KafkaError(ErrorCode.invalid_request)
@@ -101,22 +101,22 @@ async def _add(
         add = AddPartitions(transactional_id, producer, partitions, transaction_version)
         await parts.transactions.ask(transactional_id, add)
     except KafkaError as error:
-        return dict.fromkeys(partitions, fenced_as(error.code, version >= FIRST_WITH_FENCED))
+        return dict.fromkeys(partitions, fenced_code(error.code, version >= FIRST_WITH_FENCED))
     return dict.fromkeys(partitions, ErrorCode.none)
 
 
-def _refused(
+def _errors(
     partitions: frozenset[TopicPartition], version: int, parts: Parts
 ) -> dict[TopicPartition, ErrorCode]:
-    known = parts.metadata.current.topics
-    refused = {}
+    topics = parts.metadata.current.topics
+    errors = {}
     for key in partitions:
-        topic = known.get(key.topic)
+        topic = topics.get(key.topic)
         if version < FIRST_FROM_BROKERS and key.topic in INTERNAL_TOPICS:
-            refused[key] = ErrorCode.topic_authorization_failed
+            errors[key] = ErrorCode.topic_authorization_failed
         elif topic is None or not 0 <= key.partition < len(topic.partitions):
-            refused[key] = ErrorCode.unknown_topic_or_partition
-    return refused
+            errors[key] = ErrorCode.unknown_topic_or_partition
+    return errors
 
 
 def _topics(topics: Any, codes: Mapping[TopicPartition, ErrorCode], new: Any) -> list[Any]:

@@ -28,7 +28,9 @@ async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
     changes = [
         Alteration(
-            named=[(component.entity_type, component.entity_name) for component in entry.entity],
+            components=[
+                (component.entity_type, component.entity_name) for component in entry.entity
+            ],
             changes=[(op.key, None if op.remove else op.value) for op in entry.ops],
         )
         for entry in request.entries
@@ -41,7 +43,7 @@ async def handle(request: Any, context: Context) -> Any:
                 error_message=(error.message or None) if error else None,
                 entity=[
                     reply.entries.entity(entity_type=kind, entity_name=name)
-                    for kind, name in alteration.named
+                    for kind, name in alteration.components
                 ],
             )
             for alteration, error in zip(changes, errors, strict=True)

@@ -49,9 +49,9 @@ async def create(
             failure = KafkaError(ErrorCode.not_controller, text)
         except KafkaError as error:
             failure = error
-        known = parts.metadata.current.topics.get(new.name)
-        if known is not None:
-            return known
+        topic_info = parts.metadata.current.topics.get(new.name)
+        if topic_info is not None:
+            return topic_info
         if failure.code is ErrorCode.topic_already_exists:
             raise KafkaError(ErrorCode.leader_not_available, str(failure)) from failure
         if failure.code not in AWAY:
@@ -64,10 +64,10 @@ async def create(
 
 async def _create(new: CreatableTopic, parts: Parts, charge: Callable[[int], None]) -> TopicInfo:
     if parts.controller.is_active or parts.config().zookeeper_connect is None:
-        (made,) = await parts.controller.create_topics([new], validate_only=False, charge=charge)
-        if isinstance(made, KafkaError):
-            raise made
-        return made
+        (result,) = await parts.controller.create_topics([new], validate_only=False, charge=charge)
+        if isinstance(result, KafkaError):
+            raise result
+        return result
     charge(max(new.partitions, 1))
     overrides = {key: value for key, value in new.config.items() if value is not None}
     return await parts.to_controller.create_topic(

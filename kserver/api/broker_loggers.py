@@ -33,9 +33,9 @@ def levels() -> dict[str, str]:
 
 def alter(ops: Sequence[Op], *, validate_only: bool) -> None:
     """Apply all operations, or none; raises KafkaError."""
-    known = levels()
+    logger_levels = levels()
     for op in ops:
-        _check(op, known)
+        _check(op, logger_levels)
     if validate_only:
         return
     for name, type, level in ops:
@@ -44,12 +44,12 @@ def alter(ops: Sequence[Op], *, validate_only: bool) -> None:
         log.warning("logger %s: level set to %s", name, _level(logger))
 
 
-def _check(op: Op, known: Mapping[str, str]) -> None:
+def _check(op: Op, logger_levels: Mapping[str, str]) -> None:
     if op.type not in (OpType.SET, OpType.DELETE):
         kind = OpType(op.type).name
         text = f"{kind} operation is not allowed for the BROKER_LOGGER resource"
         raise KafkaError(ErrorCode.invalid_request, text)
-    if op.key not in known:
+    if op.key not in logger_levels:
         raise KafkaError(ErrorCode.invalid_config, f"Logger {op.key} does not exist!")
     if op.type == OpType.DELETE and op.key == ROOT:
         text = f"Removing the log level of the {ROOT} logger is not allowed"

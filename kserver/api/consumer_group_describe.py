@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from kserver.api.answers import GROUP_OPERATIONS, NOT_ASKED
 from kserver.api.consumer_group_heartbeat import check_protocol
 from kserver.api.context import Context
 from kserver.api.group_requests import ask
+from kserver.api.response_fields import GROUP_OPERATIONS, NOT_REQUESTED
 from kserver.errors import ErrorCode, KafkaError
 from kserver.group.consumer_events import Partitions, by_topic
 from kserver.group.consumer_requests import DescribeConsumerGroup, DescribedConsumer
@@ -32,7 +32,7 @@ CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
 async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
-    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_REQUESTED
     return reply(
         groups=[
             reply.groups(group_id=group_id, **await _describe(group_id, operations, reply, context))
@@ -47,33 +47,33 @@ async def _describe(group_id: str, operations: int, reply: Any, context: Context
         if not group_id:
             raise KafkaError(ErrorCode.invalid_group_id)
         check_protocol(context)
-        found = await ask(group_id, DescribeConsumerGroup(group_id), context)
+        group = await ask(group_id, DescribeConsumerGroup(group_id), context)
     except KafkaError as error:
         return {"error_code": error.code, "error_message": error.message or None}
     return {
-        "group_state": found.state,
-        "group_epoch": found.epoch,
-        "assignment_epoch": found.target_epoch,
-        "assignor_name": found.assignor,
-        "members": [_member(member, reply.groups.members, context) for member in found.members],
+        "group_state": group.state,
+        "group_epoch": group.epoch,
+        "assignment_epoch": group.target_epoch,
+        "assignor_name": group.assignor,
+        "members": [_member(member, reply.groups.members, context) for member in group.members],
         "authorized_operations": operations,
     }
 
 
 def _member(member: DescribedConsumer, reply: Any, context: Context) -> Any:
-    said = member.subscription
+    subscription = member.subscription
     return reply(
         member_id=member.id,
-        instance_id=said.instance_id,
-        rack_id=said.rack_id,
+        instance_id=subscription.instance_id,
+        rack_id=subscription.rack_id,
         member_epoch=member.epoch,
-        client_id=said.client_id,
-        client_host=said.client_host,
-        subscribed_topic_names=said.topics,
-        subscribed_topic_regex=said.pattern,
+        client_id=subscription.client_id,
+        client_host=subscription.client_host,
+        subscribed_topic_names=subscription.topics,
+        subscribed_topic_regex=subscription.pattern,
         assignment=_assignment(member.assigned, reply.assignment, context),
         target_assignment=_assignment(member.target, reply.target_assignment, context),
-        member_type=CONSUMER_MEMBER if said.classic is None else CLASSIC_MEMBER,
+        member_type=CONSUMER_MEMBER if subscription.classic is None else CLASSIC_MEMBER,
     )
 
 

@@ -23,7 +23,7 @@ from kserver.api.context import Context
 from kserver.api.group_requests import MILLISECOND, ask
 from kserver.errors import ErrorCode, KafkaError
 from kserver.group.consumer_events import TopicIdPartition, by_topic
-from kserver.group.consumer_requests import ConsumerHeard, ConsumerHeartbeat
+from kserver.group.consumer_requests import ConsumerHeartbeat, ConsumerHeartbeatResult
 from kserver.wire.versions import reply_to
 
 KEY, VERSIONS = 68, range(0, 2)
@@ -54,10 +54,10 @@ async def handle(request: Any, context: Context) -> Any:
     )
 
 
-async def _heartbeat(request: Any, context: Context) -> ConsumerHeard:
+async def _heartbeat(request: Any, context: Context) -> ConsumerHeartbeatResult:
     check_protocol(context)
     owned = request.topic_partitions
-    response: ConsumerHeard = await ask(
+    response: ConsumerHeartbeatResult = await ask(
         request.group_id,
         ConsumerHeartbeat(
             request.group_id,

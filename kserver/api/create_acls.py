@@ -20,5 +20,5 @@ KEY, VERSIONS = 30, range(1, 4)
 
 async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
-    refused = reply.results(error_code=ErrorCode.security_disabled, error_message=NO_AUTHORIZER)
-    return reply(results=[refused] * len(request.creations))
+    result = reply.results(error_code=ErrorCode.security_disabled, error_message=NO_AUTHORIZER)
+    return reply(results=[result] * len(request.creations))

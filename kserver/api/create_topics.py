@@ -36,7 +36,7 @@ FIRST_STRICT = 6
 async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
     # The controller gets each topic once.
-    refused = _refused(request.topics)
+    errors = _errors(request.topics)
     new_topics = [
         CreatableTopic(
             name=topic.name,
@@ -46,7 +46,7 @@ async def handle(request: Any, context: Context) -> Any:
             config={c.name: c.value for c in topic.configs},
         )
         for topic in request.topics
-        if topic.name not in refused
+        if topic.name not in errors
     ]
     mutations = Mutations(context, strict=context.version >= FIRST_STRICT)
     made = await context.parts.controller.create_topics(
@@ -54,7 +54,7 @@ async def handle(request: Any, context: Context) -> Any:
     )
     results = dict(zip([new.name for new in new_topics], made, strict=True))
     topics = []
-    for name, topic in (results | refused).items():
+    for name, topic in (results | errors).items():
         if not isinstance(topic, TopicInfo):
             topics.append(
                 reply.topics(
@@ -89,19 +89,19 @@ async def handle(request: Any, context: Context) -> Any:
     return mutations.throttled(reply(topics=topics))
 
 
-def _refused(topics: Sequence[Any]) -> dict[str, KafkaError]:
+def _errors(topics: Sequence[Any]) -> dict[str, KafkaError]:
     """Return the errors of topics named twice, one for each name, or with a partition assigned
     twice."""
-    refused = {}
+    errors = {}
     for topic in topics:
         times = Counter(a.partition_index for a in topic.assignments)
         twice = [partition for partition, number in times.items() if number > 1]
         if twice:
-            refused[topic.name] = KafkaError(
+            errors[topic.name] = KafkaError(
                 ErrorCode.invalid_replica_assignment,
                 f"Found multiple manual partition assignments for partition {twice[0]}",
             )
     for name, number in Counter(topic.name for topic in topics).items():
         if number > 1:
-            refused[name] = KafkaError(ErrorCode.invalid_request, "Duplicate topic name.")
-    return refused
+            errors[name] = KafkaError(ErrorCode.invalid_request, "Duplicate topic name.")
+    return errors

@@ -20,7 +20,7 @@ KEY, VERSIONS = 31, range(1, 4)
 
 async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
-    refused = reply.filter_results(
+    result = reply.filter_results(
         error_code=ErrorCode.security_disabled, error_message=NO_AUTHORIZER, matching_acls=()
     )
-    return reply(filter_results=[refused] * len(request.filters))
+    return reply(filter_results=[result] * len(request.filters))

@@ -76,15 +76,15 @@ def _resolve(name: str | None, topic_id: UUID | None, names: Any, times: int) ->
         text = "Neither topic name nor id were specified."
         raise KafkaError(ErrorCode.invalid_request, text)
     if times > 1:
-        what = "name" if topic_id is None else "id"
-        raise KafkaError(ErrorCode.invalid_request, f"Duplicate topic {what}.")
+        kind = "name" if topic_id is None else "id"
+        raise KafkaError(ErrorCode.invalid_request, f"Duplicate topic {kind}.")
     if name is not None:
         if topic_id is not None:
             raise KafkaError(
                 ErrorCode.invalid_request, "You may not specify both topic name and topic id."
             )
         return name
-    found = names.get(topic_id) if topic_id is not None else None
-    if found is None:
+    topic_name = names.get(topic_id) if topic_id is not None else None
+    if topic_name is None:
         raise KafkaError(ErrorCode.unknown_topic_id)
-    return str(found)
+    return str(topic_name)

@@ -30,7 +30,7 @@ async def handle(request: Any, context: Context) -> Any:
     components = [Component(c.entity_type, c.match_type, c.match) for c in request.components]
     quotas = context.parts.metadata.current.quotas
     try:
-        found = matching(quotas, components, strict=request.strict)
+        matches = matching(quotas, components, strict=request.strict)
     except KafkaError as error:
         return reply(error_code=error.code, error_message=error.message or None, entries=None)
     entry = reply.entries
@@ -46,6 +46,6 @@ async def handle(request: Any, context: Context) -> Any:
                     entry.values(key=key, value=bound) for key, bound in in_kafkas_order(bounds)
                 ],
             )
-            for entity, bounds in found
+            for entity, bounds in matches
         ],
     )

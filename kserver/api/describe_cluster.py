@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kserver.api.answers import CLUSTER_OPERATIONS, NOT_ASKED
 from kserver.api.context import Context
+from kserver.api.response_fields import CLUSTER_OPERATIONS, NOT_REQUESTED
 from kserver.errors import ErrorCode
 from kserver.model import NO_BROKER
 from kserver.wire.versions import reply_to
@@ -34,7 +34,7 @@ async def handle(request: Any, context: Context) -> Any:
             error_message="Only brokers can be described here.",
             cluster_id=image.cluster_id,
             controller_id=NO_BROKER,
-            cluster_authorized_operations=NOT_ASKED,
+            cluster_authorized_operations=NOT_REQUESTED,
         )
     listener = context.session.endpoint.listener
     return reply(
@@ -49,5 +49,5 @@ async def handle(request: Any, context: Context) -> Any:
         ],
         cluster_authorized_operations=CLUSTER_OPERATIONS
         if request.include_cluster_authorized_operations
-        else NOT_ASKED,
+        else NOT_REQUESTED,
     )

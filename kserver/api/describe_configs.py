@@ -67,23 +67,28 @@ async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
     results = []
     # A resource named twice gets one result: else a short request could get a huge response.
-    once = {
+    resources = {
         (resource.resource_type, resource.resource_name): resource for resource in request.resources
     }
-    for resource in once.values():
-        named = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
+    for resource in resources.values():
+        resource_fields = {
+            "resource_type": resource.resource_type,
+            "resource_name": resource.resource_name,
+        }
         try:
             entries = _entries(resource.resource_type, resource.resource_name, context)
         except KafkaError as error:
             results.append(
-                reply.results(error_code=error.code, error_message=error.message or None, **named)
+                reply.results(
+                    error_code=error.code, error_message=error.message or None, **resource_fields
+                )
             )
             continue
         keys = frozenset(resource.configuration_keys or ())
         results.append(
             reply.results(
                 error_code=ErrorCode.none,
-                **named,
+                **resource_fields,
                 configs=[
                     _config(reply.results.configs, entry, request)
                     for entry in sorted(entries, key=_name)
@@ -155,13 +160,13 @@ def _of_all_brokers(overrides: Mapping[str, str]) -> list[DescribedEntry]:
 
 def _unknown(layers: Sequence[Layer]) -> list[DescribedEntry]:
     """Return overrides whose names are unknown, for one listener or misspelt."""
-    known = settings_of(BrokerConfig)
-    given: dict[str, list[GivenValue]] = {}
+    settings = settings_of(BrokerConfig)
+    synonyms_by_name: dict[str, list[GivenValue]] = {}
     for source, values in layers:
         for name, text in values.items():
-            if name not in known:
-                shown = None if is_sensitive(name) else text
-                given.setdefault(name, []).append(GivenValue(name, shown, source))
+            if name not in settings:
+                value = None if is_sensitive(name) else text
+                synonyms_by_name.setdefault(name, []).append(GivenValue(name, value, source))
     return [
         DescribedEntry(
             name,
@@ -173,7 +178,7 @@ def _unknown(layers: Sequence[Layer]) -> list[DescribedEntry]:
             documentation="",
             synonyms=synonyms,
         )
-        for name, synonyms in given.items()
+        for name, synonyms in synonyms_by_name.items()
     ]
 
 

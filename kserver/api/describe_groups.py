@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kserver.api.answers import GROUP_OPERATIONS, NOT_ASKED
 from kserver.api.context import Context
 from kserver.api.group_requests import ask
+from kserver.api.response_fields import GROUP_OPERATIONS, NOT_REQUESTED
 from kserver.errors import ErrorCode, KafkaError
 from kserver.group.requests import DescribeGroup
 from kserver.wire.versions import reply_to
@@ -33,7 +33,7 @@ DEAD = "Dead"
 async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
     with_operations = getattr(request, "include_authorized_operations", False)
-    operations = GROUP_OPERATIONS if with_operations else NOT_ASKED
+    operations = GROUP_OPERATIONS if with_operations else NOT_REQUESTED
     return reply(
         groups=[
             reply.groups(group_id=group_id, **await _describe(group_id, operations, reply, context))
@@ -45,7 +45,7 @@ async def handle(request: Any, context: Context) -> Any:
 async def _describe(group_id: str, operations: int, reply: Any, context: Context) -> dict[str, Any]:
     """Return the response fields of a group."""
     try:
-        found = await ask(group_id, DescribeGroup(group_id), context)
+        group = await ask(group_id, DescribeGroup(group_id), context)
     except KafkaError as error:
         if error.code is not ErrorCode.group_id_not_found:
             return {"error_code": error.code}
@@ -57,9 +57,9 @@ async def _describe(group_id: str, operations: int, reply: Any, context: Context
             "group_state": DEAD,
         }
     return {
-        "group_state": found.state,
-        "protocol_type": found.protocol_type,
-        "protocol_data": found.protocol,
+        "group_state": group.state,
+        "protocol_type": group.protocol_type,
+        "protocol_data": group.protocol,
         "members": [
             reply.groups.members(
                 member_id=member.id,
@@ -69,7 +69,7 @@ async def _describe(group_id: str, operations: int, reply: Any, context: Context
                 member_metadata=member.metadata,
                 member_assignment=member.assignment,
             )
-            for member in found.members
+            for member in group.members
         ],
         "authorized_operations": operations,
     }

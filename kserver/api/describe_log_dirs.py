@@ -35,8 +35,10 @@ async def handle(request: Any, context: Context) -> Any:
     if request.topics is None:
         matches: PartitionFilter = lambda _: True  # noqa: E731
     else:
-        named = {(topic.topic, p) for topic in request.topics for p in topic.partitions}
-        matches = named.__contains__
+        requested_partitions = {
+            (topic.topic, p) for topic in request.topics for p in topic.partitions
+        }
+        matches = requested_partitions.__contains__
     results = [await _described(reply, d, matches, context) for d in context.parts.logs.directories]
     return reply(error_code=ErrorCode.none, results=results)
 
@@ -67,7 +69,9 @@ async def _described(
     return reply.results(
         error_code=ErrorCode.none,
         log_dir=path,
-        topics=[reply.results.topics(name=n, partitions=found) for n, found in topics.items()],
+        topics=[
+            reply.results.topics(name=n, partitions=partitions) for n, partitions in topics.items()
+        ],
         total_bytes=room[0],
         usable_bytes=room[1],
         is_cordoned=path in context.parts.config().cordoned_log_dirs,

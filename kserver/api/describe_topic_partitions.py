@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kserver.api.answers import TOPIC_OPERATIONS, state_of
 from kserver.api.context import Context
+from kserver.api.response_fields import TOPIC_OPERATIONS, state_of
 from kserver.errors import ErrorCode, KafkaError
 from kserver.metadata import check_topic_name
 from kserver.wire.versions import reply_to
@@ -27,13 +27,13 @@ KEY, VERSIONS = 75, range(0, 1)
 async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
     image = context.parts.metadata.current
-    named = {topic.name for topic in request.topics}
-    names = sorted(named or image.topics)
+    topic_names = {topic.name for topic in request.topics}
+    names = sorted(topic_names or image.topics)
     first = 0
     cursor = request.cursor
     if cursor is not None:
         # If all topics are requested, the cursor's topic may have been deleted meanwhile.
-        if cursor.partition_index < 0 or (named and cursor.topic_name not in named):
+        if cursor.partition_index < 0 or (topic_names and cursor.topic_name not in topic_names):
             invalid = ErrorCode.invalid_request
             return reply(topics=[reply.topics(error_code=invalid, name=name) for name in names])
         names = [name for name in names if name >= cursor.topic_name]
@@ -54,7 +54,7 @@ async def handle(request: Any, context: Context) -> Any:
         if topic is None:
             topics.append(reply.topics(error_code=_why_missing(name), name=name))
             continue
-        some = topic.partitions[first : first + remaining]
+        page = topic.partitions[first : first + remaining]
         topics.append(
             reply.topics(
                 error_code=ErrorCode.none,
@@ -68,15 +68,15 @@ async def handle(request: Any, context: Context) -> Any:
                         eligible_leader_replicas=(),
                         last_known_elr=(),
                     )
-                    for p in some
+                    for p in page
                 ],
             )
         )
-        remaining -= len(some)
-        if first + len(some) < len(topic.partitions):
+        remaining -= len(page)
+        if first + len(page) < len(topic.partitions):
             return reply(
                 topics=topics,
-                next_cursor=reply.next_cursor(topic_name=name, partition_index=first + len(some)),
+                next_cursor=reply.next_cursor(topic_name=name, partition_index=first + len(page)),
             )
         first = 0
     return reply(topics=topics)

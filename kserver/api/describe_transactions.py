@@ -37,7 +37,7 @@ async def handle(request: Any, context: Context) -> Any:
 
 def _described(transactional_id: str, parts: Parts, new: Any) -> Any:
     try:
-        transaction = _found(transactional_id, parts)
+        transaction = _transaction(transactional_id, parts)
     except KafkaError as error:
         return new(error_code=error.code, transactional_id=transactional_id)
     by_topic: dict[str, list[int]] = {}
@@ -56,11 +56,11 @@ def _described(transactional_id: str, parts: Parts, new: Any) -> Any:
     )
 
 
-def _found(transactional_id: str, parts: Parts) -> Transaction:
+def _transaction(transactional_id: str, parts: Parts) -> Transaction:
     if transactional_id == "":
         raise KafkaError(ErrorCode.invalid_request)
     shard = parts.transactions.shard(transactional_id)
-    found = shard.transactions.get(transactional_id)
-    if found is None:
+    transaction = shard.transactions.get(transactional_id)
+    if transaction is None:
         raise KafkaError(ErrorCode.transactional_id_not_found)
-    return found
+    return transaction

@@ -49,21 +49,21 @@ async def handle(request: Any, context: Context) -> Any:
         code = error.code
         results = dict.fromkeys(keys or (), error)
     topics: dict[str, list[Any]] = {}
-    for key, refused in results.items():
-        if keys is None and refused and refused.code is ErrorCode.election_not_needed:
+    for key, key_error in results.items():
+        if keys is None and key_error and key_error.code is ErrorCode.election_not_needed:
             continue
         topics.setdefault(key.topic, []).append(
             reply.replica_election_results.partition_result(
                 partition_id=key.partition,
-                error_code=refused.code if refused else ErrorCode.none,
-                error_message=(refused.message or None) if refused else None,
+                error_code=key_error.code if key_error else ErrorCode.none,
+                error_message=(key_error.message or None) if key_error else None,
             )
         )
     fields = {"error_code": code} if context.version >= 1 else {}
     return reply(
         replica_election_results=[
-            reply.replica_election_results(topic=name, partition_result=found)
-            for name, found in topics.items()
+            reply.replica_election_results(topic=name, partition_result=partition_results)
+            for name, partition_results in topics.items()
         ],
         **fields,
     )

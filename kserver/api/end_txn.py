@@ -22,8 +22,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kserver.api.answers import fenced_as
 from kserver.api.context import Context
+from kserver.api.response_fields import fenced_code
 from kserver.errors import ErrorCode, KafkaError
 from kserver.txn.producer_ids import ask_with_id
 from kserver.txn.requests import EndTransaction
@@ -48,8 +48,10 @@ async def handle(request: Any, context: Context) -> Any:
             request.committed,
             EPOCH_BUMPS if version >= FIRST_WITH_EPOCH_BUMPS else 0,
         )
-        given: ProducerIdAndEpoch = await ask_with_id(parts.transactions, parts.producer_ids, end)
-        return reply(producer_id=given.producer_id, producer_epoch=given.epoch)
+        identity: ProducerIdAndEpoch = await ask_with_id(
+            parts.transactions, parts.producer_ids, end
+        )
+        return reply(producer_id=identity.producer_id, producer_epoch=identity.epoch)
     except KafkaError as error:
-        code = fenced_as(error.code, version >= FIRST_WITH_FENCED)
+        code = fenced_code(error.code, version >= FIRST_WITH_FENCED)
     return reply(error_code=code, producer_id=-1, producer_epoch=-1)

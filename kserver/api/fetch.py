@@ -2,7 +2,7 @@
 
 Behaviour:
 - Responds once there are `min_bytes` or an error, or `max_wait` has passed; meanwhile the request
-  is parked and its connection muted.
+  is delayed and its connection muted.
 - The first batch of the response is whole even if it is larger than every limit (KIP-74);
   the total over many partitions stays within max_bytes and `fetch.max.bytes`.
 - Starts with the batch that holds the requested offset: clients skip the records before it.
@@ -42,14 +42,14 @@ from kserver.api.context import Parts, Session, is_broker
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import NO_BROKER
 from kserver.network.conversation import Pending, Response, ResponseData
-from kserver.replica.fetch import FetchLimits, NotInMemory, Read, read, warmed
+from kserver.replica.fetch import FetchLimits, NotInMemory, Read, read, read_cold
 from kserver.replica.fetch_session import FINAL_EPOCH, NO_SESSION, Fetching, FetchPartition
 from kserver.wire.codec import RequestHeader
 
 KEY, VERSIONS = 1, range(4, 19)
 
 
-class Parked:
+class DelayedFetch:
     """A fetch whose response cannot be sent yet."""
 
     __slots__ = (
@@ -126,7 +126,7 @@ class Parked:
 
     async def finish_cold(self, cold: NotInMemory) -> None:
         """Wait for the disk, then respond with the data that is available."""
-        self._complete(await warmed(self.parts.replicas, self.fetch_infos, self.limits, cold))
+        self._complete(await read_cold(self.parts.replicas, self.fetch_infos, self.limits, cold))
 
     def _complete(self, reads: Sequence[Read]) -> None:
         self.pending.complete(
@@ -151,8 +151,8 @@ def handle_frame(
     is_follower = request.replica_id > NO_BROKER
     if is_follower and not is_broker(request.replica_id, session, parts):
         code = ErrorCode.not_leader_or_follower
-        refused = [Read(fetch_info, code, aborted=None) for fetch_info in request.fetch_infos]
-        return fetch_bytes.write_response(version, header.correlation_id, NO_SESSION, refused)
+        error_reads = [Read(fetch_info, code, aborted=None) for fetch_info in request.fetch_infos]
+        return fetch_bytes.write_response(version, header.correlation_id, NO_SESSION, error_reads)
     began_s = parts.loop.time() if parts.quotas.active else 0.0
     # Replication does not count for a client's quota.
     measured = parts.quotas.active and not is_follower
@@ -179,9 +179,9 @@ def handle_frame(
     )
     reads = read(parts.replicas, fetching.fetch_infos, limits)
     if isinstance(reads, NotInMemory):
-        parked = Parked(header, session, parts, fetching, limits, min_bytes, began_s)
-        parts.spawn(parked.finish_cold(reads))
-        return parked.pending
+        delayed = DelayedFetch(header, session, parts, fetching, limits, min_bytes, began_s)
+        parts.spawn(delayed.finish_cold(reads))
+        return delayed.pending
     if (
         request.max_wait_ms <= 0
         or not (reads or fetching.incremental)
@@ -191,9 +191,9 @@ def handle_frame(
         spent_s = parts.loop.time() - began_s if measured else 0.0
         return _within_quotas(header, session, parts, fetching, limits, reads, spent_s)
     _set_idle(fetching, limits, reads)
-    parked = Parked(header, session, parts, fetching, limits, min_bytes, began_s)
-    parked.wait(parts.loop.time() + request.max_wait_ms / 1000)
-    return parked.pending
+    delayed = DelayedFetch(header, session, parts, fetching, limits, min_bytes, began_s)
+    delayed.wait(parts.loop.time() + request.max_wait_ms / 1000)
+    return delayed.pending
 
 
 def _begin(
@@ -227,7 +227,7 @@ def _note_progress(request: fetch_bytes.Request, fetching: Fetching, parts: Part
     """Note how far the follower has got; return what to read for it now."""
     # A fetch in a session covers all its partitions: those that it does not name have not moved,
     # and are still caught up.
-    parts.replicas.forgotten_by(request.replica_id, fetching.forgotten)
+    parts.replicas.left_sessions(request.replica_id, fetching.forgotten)
     session = fetching.session
     parts.replicas.fetched_by(
         request.replica_id,
@@ -264,8 +264,8 @@ def _has_news(parts: Parts, fetching: Fetching, limits: FetchLimits, reads: Sequ
     if not limits.is_follower or session is None or not parts.replicas.selects_replicas:
         return False
     for result in reads:
-        known = session.partitions.get(result.fetch_info.key)
-        if known is not None and known.high_watermark < result.high_watermark:
+        cached = session.partitions.get(result.fetch_info.key)
+        if cached is not None and cached.high_watermark < result.high_watermark:
             return True
     return False
 
@@ -323,11 +323,11 @@ def _response(
             if result.error is ErrorCode.kafka_storage_error:
                 meters.failed_fetch_requests += 1
     if fetching.session is None:
-        included, session_id = reads, NO_SESSION
+        changed_reads, session_id = reads, NO_SESSION
     else:
-        included, session_id = _changed(fetching, reads), fetching.session.id
+        changed_reads, session_id = _changed(fetching, reads), fetching.session.id
     return fetch_bytes.write_response(
-        header.api_version, header.correlation_id, session_id, included
+        header.api_version, header.correlation_id, session_id, changed_reads
     )
 
 
@@ -354,8 +354,8 @@ def _changed(fetching: Fetching, reads: Sequence[Read]) -> list[Read]:
     changed = []
     with_bytes = []
     for result in reads:
-        known = session.partitions.get(result.fetch_info.key)
-        if known is None:
+        cached = session.partitions.get(result.fetch_info.key)
+        if cached is None:
             continue
         news = (
             not fetching.incremental
@@ -363,16 +363,16 @@ def _changed(fetching: Fetching, reads: Sequence[Read]) -> list[Read]:
             or result.error is not ErrorCode.none
             or result.diverging is not None
             or result.preferred != NO_BROKER
-            or known.high_watermark != result.high_watermark
-            or known.log_start_offset != result.log_start_offset
+            or cached.high_watermark != result.high_watermark
+            or cached.log_start_offset != result.log_start_offset
         )
         if news:
             changed.append(result)
-            known.high_watermark = result.high_watermark
-            known.log_start_offset = result.log_start_offset
+            cached.high_watermark = result.high_watermark
+            cached.log_start_offset = result.log_start_offset
             if result.error is not ErrorCode.none:
                 # Repeat an error in each response until it is resolved.
-                known.high_watermark = -1
+                cached.high_watermark = -1
         if result.size:
             with_bytes.append(result.fetch_info.key)
     session.rotate(with_bytes)

@@ -20,7 +20,7 @@ from typing import Any
 from kserver.api import auto_creation
 from kserver.api.context import Context
 from kserver.controller.topics import CreatableTopic
-from kserver.coordinator.topics import partition_of, wanted_topic
+from kserver.coordinator.topics import coordinator_topic, partition_of
 from kserver.errors import ErrorCode, KafkaError, StorageError
 from kserver.metadata import TopicInfo
 from kserver.model import CONSUMER_OFFSETS, NO_BROKER, TRANSACTION_STATE
@@ -40,15 +40,15 @@ async def handle(request: Any, context: Context) -> Any:
     has_many = context.version >= FIRST_WITH_MANY_KEYS
     keys = request.coordinator_keys if has_many else [request.key]
     topic = TOPICS.get(getattr(request, "key_type", 0))
-    found = [await _find(key, topic, context) for key in keys]
+    coordinators = [await _find(key, topic, context) for key in keys]
     if has_many:
         return reply(
             coordinators=[
                 reply.coordinators(key=key, **coordinator)
-                for key, coordinator in zip(keys, found, strict=True)
+                for key, coordinator in zip(keys, coordinators, strict=True)
             ]
         )
-    (coordinator,) = found
+    (coordinator,) = coordinators
     return reply(**{"error_message": "NONE"} | coordinator)
 
 
@@ -57,7 +57,7 @@ async def _find(key: str, topic: str | None, context: Context) -> dict[str, Any]
     try:
         if topic is None:
             raise KafkaError(ErrorCode.invalid_request, "unknown coordinator type")
-        info = await existing(topic, context)
+        info = await find_or_create_topic(topic, context)
         leader = info.partitions[partition_of(key, len(info.partitions))].leader
         broker = context.parts.metadata.current.brokers.get(leader)
         listener = context.session.endpoint.listener
@@ -80,12 +80,12 @@ async def _find(key: str, topic: str | None, context: Context) -> dict[str, Any]
     }
 
 
-async def existing(name: str, context: Context) -> TopicInfo:
+async def find_or_create_topic(name: str, context: Context) -> TopicInfo:
     parts = context.parts
     topic = parts.metadata.current.topics.get(name)
     if topic is not None:
         return topic
-    internal = wanted_topic(name, parts.config())
+    internal = coordinator_topic(name, parts.config())
     new = CreatableTopic(
         name, internal.partitions, internal.replication_factor, config=internal.config
     )

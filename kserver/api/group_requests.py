@@ -74,16 +74,16 @@ def _client_error(error: KafkaError) -> KafkaError:
     return error
 
 
-def named(topic: Any, image: ClusterMetadata) -> tuple[TopicInfo | None, ErrorCode]:
+def resolve_topic(topic: Any, image: ClusterMetadata) -> tuple[TopicInfo | None, ErrorCode]:
     """Return the topic that a client names or identifies, and the error to use if it is None."""
     if hasattr(topic, "topic_id"):
-        found = None if topic.topic_id is None else image.topic_by_id(topic.topic_id)
-        return found, ErrorCode.unknown_topic_id
+        info = None if topic.topic_id is None else image.topic_by_id(topic.topic_id)
+        return info, ErrorCode.unknown_topic_id
     return image.topics.get(topic.name), ErrorCode.unknown_topic_or_partition
 
 
 def commits(topics: Iterable[tuple[Any, TopicInfo | None, ErrorCode]]) -> list[Commit]:
-    """Return the commits of existing partitions, for topics with their `named` results."""
+    """Return the commits of existing partitions, for topics with their `resolve_topic` results."""
     return [
         Commit(
             info.name,

@@ -23,8 +23,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from kserver.api.answers import fenced_as
 from kserver.api.context import Context, Parts
+from kserver.api.response_fields import fenced_code
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import NO_PRODUCER_ID
 from kserver.txn.producer_ids import ask_with_id
@@ -40,20 +40,20 @@ FIRST_WITH_FENCED = 4
 async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
     try:
-        given = await _identity(request, context.parts)
-        return reply(producer_id=given.producer_id, producer_epoch=given.epoch)
+        identity = await _identity(request, context.parts)
+        return reply(producer_id=identity.producer_id, producer_epoch=identity.epoch)
     except KafkaError as error:
-        code = fenced_as(error.code, context.version >= FIRST_WITH_FENCED)
+        code = fenced_code(error.code, context.version >= FIRST_WITH_FENCED)
     return reply(error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_EPOCH)
 
 
 async def _identity(request: Any, parts: Parts) -> ProducerIdAndEpoch:
-    named = ProducerIdAndEpoch(
+    current = ProducerIdAndEpoch(
         getattr(request, "producer_id", NO_PRODUCER_ID),
         getattr(request, "producer_epoch", NO_EPOCH),
     )
     transactional_id = request.transactional_id
-    if (named.producer_id == NO_PRODUCER_ID) != (named.epoch == NO_EPOCH):
+    if (current.producer_id == NO_PRODUCER_ID) != (current.epoch == NO_EPOCH):
         raise KafkaError(ErrorCode.invalid_request)
     if transactional_id is None:
         return ProducerIdAndEpoch(await parts.producer_ids.next(), 0)
@@ -62,9 +62,9 @@ async def _identity(request: Any, parts: Parts) -> ProducerIdAndEpoch:
     shard_request = InitProducerId(
         transactional_id,
         request.transaction_timeout // timedelta(milliseconds=1),
-        None if named.producer_id == NO_PRODUCER_ID else named,
+        None if current.producer_id == NO_PRODUCER_ID else current,
     )
-    given: ProducerIdAndEpoch = await ask_with_id(
+    identity: ProducerIdAndEpoch = await ask_with_id(
         parts.transactions, parts.producer_ids, shard_request
     )
-    return given
+    return identity

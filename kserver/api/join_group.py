@@ -23,7 +23,7 @@ from typing import Any
 from kserver.api.context import Context
 from kserver.api.group_requests import MILLISECOND, ask
 from kserver.errors import KafkaError
-from kserver.group.requests import Joined, JoinGroup
+from kserver.group.requests import JoinGroup, JoinGroupResult
 from kserver.wire.versions import reply_to
 
 KEY, VERSIONS = 11, range(0, 10)
@@ -35,30 +35,30 @@ FIRST_WITH_SKIPPED_ASSIGNMENT = 9
 
 async def handle(request: Any, context: Context) -> Any:
     version = context.version
-    joined = await _join(request, context)
+    result = await _join(request, context)
     reply = reply_to(request)
     members = [
         reply.members(
             member_id=member.id, group_instance_id=member.instance_id, metadata=member.metadata
         )
-        for member in joined.members
+        for member in result.members
     ]
-    protocol = joined.protocol
+    protocol = result.protocol
     if protocol is None and version < FIRST_WITH_NULLABLE_PROTOCOL:
         protocol = ""
     return reply(
-        error_code=joined.error,
-        generation_id=joined.generation,
-        protocol_type=joined.protocol_type,
+        error_code=result.error,
+        generation_id=result.generation,
+        protocol_type=result.protocol_type,
         protocol_name=protocol,
-        leader=joined.leader,
-        skip_assignment=joined.skips_assignment,
-        member_id=joined.member_id,
+        leader=result.leader,
+        skip_assignment=result.skips_assignment,
+        member_id=result.member_id,
         members=members,
     )
 
 
-async def _join(request: Any, context: Context) -> Joined:
+async def _join(request: Any, context: Context) -> JoinGroupResult:
     session_ms = request.session_timeout // MILLISECOND
     rebalance = getattr(request, "rebalance_timeout", None)
     group_request = JoinGroup(
@@ -75,7 +75,7 @@ async def _join(request: Any, context: Context) -> Joined:
         context.version >= FIRST_WITH_SKIPPED_ASSIGNMENT,
     )
     try:
-        joined: Joined = await ask(request.group_id, group_request, context)
+        result: JoinGroupResult = await ask(request.group_id, group_request, context)
     except KafkaError as error:
-        return Joined(request.member_id, error.code)
-    return joined
+        return JoinGroupResult(request.member_id, error.code)
+    return result

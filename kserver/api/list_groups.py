@@ -31,7 +31,7 @@ async def handle(request: Any, context: Context) -> Any:
         _folded(getattr(request, "types_filter", ())),
     )
     try:
-        listed = await _list(group_request, context)
+        groups = await _list(group_request, context)
     except KafkaError as error:
         return reply(error_code=error.code)
     return reply(
@@ -43,7 +43,7 @@ async def handle(request: Any, context: Context) -> Any:
                 group_state=group.state,
                 group_type=group.type,
             )
-            for group in listed
+            for group in groups
         ],
     )
 
@@ -55,11 +55,11 @@ def _folded(names: Iterable[str]) -> frozenset[str]:
 async def _list(group_request: ListGroups, context: Context) -> list[ListedGroup]:
     parts = context.parts
     topic = parts.metadata.current.topics.get(CONSUMER_OFFSETS)
-    listed: list[ListedGroup] = []
+    groups: list[ListedGroup] = []
     for index in range(0 if topic is None else len(topic.partitions)):
         try:
-            listed += await parts.groups.ask_partition(index, group_request)
+            groups += await parts.groups.ask_partition(index, group_request)
         except KafkaError as error:
             if error.code is not ErrorCode.not_coordinator:
                 raise
-    return listed
+    return groups

@@ -47,8 +47,8 @@ SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING
 READ_COMMITTED = 1
 FIRST_WITH_OFFSET_NOT_AVAILABLE = 5
 
-Found = tuple[int, Offset, LeaderEpoch]
-UNKNOWN: Found = (NO_TIMESTAMP, -1, NO_EPOCH)
+TimestampAndOffset = tuple[int, Offset, LeaderEpoch]
+UNKNOWN: TimestampAndOffset = (NO_TIMESTAMP, -1, NO_EPOCH)
 
 
 async def handle(request: Any, context: Context) -> Any:
@@ -94,7 +94,7 @@ async def handle(request: Any, context: Context) -> Any:
 
 async def _look_up(
     topic: str, query: Any, committed: bool, to_log_end: bool, context: Context
-) -> Found:
+) -> TimestampAndOffset:
     partition = context.parts.replicas.get(topic, query.partition_index)
     partition.check_leader(getattr(query, "current_leader_epoch", NO_EPOCH))
     log = partition.log
@@ -114,16 +114,16 @@ async def _look_up(
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return UNKNOWN
     if timestamp == MAX_TIMESTAMP:
-        found = await log.offset_of_max_timestamp()
+        result = await log.offset_of_max_timestamp()
     elif timestamp < 0:
         raise KafkaError(ErrorCode.unsupported_version)
     else:
-        found = await log.offset_for_timestamp(timestamp)
-    if found is None or found[1] >= visible:
+        result = await log.offset_for_timestamp(timestamp)
+    if result is None or result[1] >= visible:
         if not partition.knows_what_is_committed:
             raise _not_available(context)
         return UNKNOWN
-    return found
+    return result
 
 
 def _not_available(context: Context) -> KafkaError:

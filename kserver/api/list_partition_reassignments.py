@@ -28,11 +28,11 @@ async def handle(request: Any, context: Context) -> Any:
             for number in topic.partition_indexes
         ]
     try:
-        found = context.parts.controller.list_reassignments(keys)
+        reassignments = context.parts.controller.list_reassignments(keys)
     except KafkaError as error:
         return reply(error_code=error.code, error_message=error.message or None, topics=[])
     topics: dict[str, list[Any]] = {}
-    for key, info in found.items():
+    for key, info in reassignments.items():
         topics.setdefault(key.topic, []).append(
             reply.topics.partitions(
                 partition_index=key.partition,
@@ -41,5 +41,5 @@ async def handle(request: Any, context: Context) -> Any:
                 removing_replicas=info.removing,
             )
         )
-    listed = [reply.topics(name=name, partitions=p) for name, p in topics.items()]
-    return reply(error_code=ErrorCode.none, error_message=None, topics=listed)
+    topic_results = [reply.topics(name=name, partitions=p) for name, p in topics.items()]
+    return reply(error_code=ErrorCode.none, error_message=None, topics=topic_results)

@@ -34,7 +34,7 @@ async def handle(request: Any, context: Context) -> Any:
     longest_ms = getattr(request, "duration_filter", -1)
     latest_ms = parts.world.clock.now_ms() - longest_ms
     try:
-        found = [
+        transactions = [
             transaction
             for shard in parts.transactions.shards()
             for transaction in shard.transactions.values()
@@ -44,8 +44,8 @@ async def handle(request: Any, context: Context) -> Any:
         ]
         pattern = getattr(request, "transactional_id_pattern", None)
         if pattern:
-            names = matching(pattern, [transaction.id for transaction in found])
-            found = [transaction for transaction in found if transaction.id in names]
+            names = matching(pattern, [transaction.id for transaction in transactions])
+            transactions = [transaction for transaction in transactions if transaction.id in names]
     except KafkaError as error:
         return reply(error_code=error.code)
     new = reply.transaction_states
@@ -57,6 +57,6 @@ async def handle(request: Any, context: Context) -> Any:
                 producer_id=transaction.producer_id,
                 transaction_state=str(transaction.state),
             )
-            for transaction in found
+            for transaction in transactions
         ],
     )

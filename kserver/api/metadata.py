@@ -25,13 +25,13 @@ from __future__ import annotations
 from typing import Any
 
 from kserver.api import auto_creation
-from kserver.api.answers import (
+from kserver.api.context import Context
+from kserver.api.response_fields import (
     CLUSTER_OPERATIONS,
-    NOT_ASKED,
+    NOT_REQUESTED,
     TOPIC_OPERATIONS,
     state_of,
 )
-from kserver.api.context import Context
 from kserver.api.throttling import Mutations
 from kserver.controller.topics import CreatableTopic
 from kserver.errors import ErrorCode, KafkaError, StorageError
@@ -47,13 +47,13 @@ async def handle(request: Any, context: Context) -> Any:
     mutations = Mutations(context, strict=False)
     topics = request.topics
     if topics is None or (context.version == 0 and not topics):
-        found: list[TopicInfo | tuple[Any, KafkaError]] = list(
+        results: list[TopicInfo | tuple[Any, KafkaError]] = list(
             context.parts.metadata.current.topics.values()
         )
     else:
         # A topic named twice gets one result: else a short request could get a huge response.
-        once = {(topic.name, getattr(topic, "topic_id", None)): topic for topic in topics}
-        found = await _find(once.values(), request, context, mutations)
+        queries = {(topic.name, getattr(topic, "topic_id", None)): topic for topic in topics}
+        results = await _find(queries.values(), request, context, mutations)
     image = context.parts.metadata.current
     wants_topic_operations = getattr(request, "include_topic_authorized_operations", False)
     wants_cluster_operations = getattr(request, "include_cluster_authorized_operations", False)
@@ -66,7 +66,9 @@ async def handle(request: Any, context: Context) -> Any:
         ],
         cluster_id=image.cluster_id,
         controller_id=image.controller,
-        cluster_authorized_operations=CLUSTER_OPERATIONS if wants_cluster_operations else NOT_ASKED,
+        cluster_authorized_operations=CLUSTER_OPERATIONS
+        if wants_cluster_operations
+        else NOT_REQUESTED,
         topics=[
             _topic(reply.topics, result, image, wants_topic_operations, context)
             if isinstance(result, TopicInfo)
@@ -74,9 +76,9 @@ async def handle(request: Any, context: Context) -> Any:
                 error_code=result[1].code,
                 name=_name(result[0], context.version),
                 topic_id=getattr(result[0], "topic_id", None),
-                topic_authorized_operations=NOT_ASKED,
+                topic_authorized_operations=NOT_REQUESTED,
             )
-            for result in found
+            for result in results
         ],
     )
     return mutations.throttled(response)
@@ -94,15 +96,15 @@ async def _find(
     may_create = context.parts.config().auto_create_topics_enable and getattr(
         request, "allow_auto_topic_creation", True
     )
-    found: list[TopicInfo | tuple[Any, KafkaError]] = []
+    results: list[TopicInfo | tuple[Any, KafkaError]] = []
     for topic in topics:
         try:
-            found.append(await _find_one(topic, image, may_create, context, mutations))
+            results.append(await _find_one(topic, image, may_create, context, mutations))
         except KafkaError as error:
-            found.append((topic, error))
+            results.append((topic, error))
         except StorageError as error:
-            found.append((topic, KafkaError(ErrorCode.kafka_storage_error, str(error))))
-    return found
+            results.append((topic, KafkaError(ErrorCode.kafka_storage_error, str(error))))
+    return results
 
 
 async def _find_one(
@@ -135,7 +137,7 @@ def _topic(
         name=topic.name,
         topic_id=topic.id,
         is_internal=topic.is_internal,
-        topic_authorized_operations=TOPIC_OPERATIONS if wants_operations else NOT_ASKED,
+        topic_authorized_operations=TOPIC_OPERATIONS if wants_operations else NOT_REQUESTED,
         partitions=[
             shape.partitions(**state_of(topic.name, p, image, context, lost))
             for p in topic.partitions

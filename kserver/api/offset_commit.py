@@ -27,7 +27,7 @@ from typing import Any, TypeAlias
 
 from kserver.api import throttling
 from kserver.api.context import Parts, Session
-from kserver.api.group_requests import MILLISECOND, commits, exists, named, respond
+from kserver.api.group_requests import MILLISECOND, commits, exists, resolve_topic, respond
 from kserver.errors import ErrorCode, KafkaError
 from kserver.group.requests import CommitOffsets
 from kserver.metadata import TopicInfo
@@ -60,7 +60,7 @@ def handle_frame(
     began_s = parts.loop.time() if parts.quotas.active else 0.0
     request = read_request(header, frame, at)
     image = parts.metadata.current
-    topics = [(topic, *named(topic, image)) for topic in request.topics]
+    topics = [(topic, *resolve_topic(topic, image)) for topic in request.topics]
 
     def write(result: Sequence[ErrorCode] | KafkaError) -> bytes:
         wait_ms = 0
@@ -98,7 +98,7 @@ def _write(
     wait_ms: int,
 ) -> bytes:
     _, version, correlation_id, _ = header
-    refused = result.code if isinstance(result, KafkaError) else None
+    error_code = result.code if isinstance(result, KafkaError) else None
     codes = iter(() if isinstance(result, KafkaError) else result)
     is_flexible = version >= FIRST_FLEXIBLE
     uvarint = varint.encode_unsigned
@@ -120,7 +120,7 @@ def _write(
             elif not exists(partition, info):
                 code = ErrorCode.unknown_topic_or_partition
             else:
-                code = refused or next(codes)
+                code = error_code or next(codes)
             index = partition.partition_index
             if is_flexible:
                 parts.append(_PARTITION_V8.pack(index, code, 0))

@@ -25,12 +25,12 @@ KEY, VERSIONS = 47, range(0, 1)
 async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
     keys = [(topic.name, p.partition_index) for topic in request.topics for p in topic.partitions]
-    existing = [partition for partition in keys if _exists(*partition, context)]
+    existing_keys = [partition for partition in keys if _exists(*partition, context)]
     try:
-        codes = await ask(request.group_id, DeleteOffsets(request.group_id, existing), context)
+        codes = await ask(request.group_id, DeleteOffsets(request.group_id, existing_keys), context)
     except KafkaError as error:
         return reply(error_code=error.code)
-    deleted = dict(zip(existing, codes, strict=True))
+    deleted = dict(zip(existing_keys, codes, strict=True))
     unknown = ErrorCode.unknown_topic_or_partition
     return reply(
         topics=[
@@ -50,5 +50,5 @@ async def handle(request: Any, context: Context) -> Any:
 
 
 def _exists(topic: str, partition: int, context: Context) -> bool:
-    known = context.parts.metadata.current.topics.get(topic)
-    return known is not None and 0 <= partition < len(known.partitions)
+    info = context.parts.metadata.current.topics.get(topic)
+    return info is not None and 0 <= partition < len(info.partitions)

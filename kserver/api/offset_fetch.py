@@ -26,7 +26,7 @@ from uuid import UUID
 
 from kserver.api import throttling
 from kserver.api.context import Parts, Session
-from kserver.api.group_requests import ask_now, named, result_of
+from kserver.api.group_requests import ask_now, resolve_topic, result_of
 from kserver.errors import ErrorCode, KafkaError
 from kserver.group.requests import NO_GENERATION, FetchedOffset, FetchedOffsets, FetchOffsets
 from kserver.metadata import ClusterMetadata, TopicInfo
@@ -61,7 +61,7 @@ class GroupQuery(NamedTuple):
 
     group_id: str
     topics: Sequence[tuple[Any, TopicInfo | None, ErrorCode]] | None
-    """Topics with their `named` results; None for all that have offsets."""
+    """Topics with their `resolve_topic` results; None for all that have offsets."""
     result: asyncio.Future[Any] | KafkaError
 
 
@@ -80,7 +80,7 @@ def handle_frame(
     image = parts.metadata.current
     stable = version >= FIRST_WITH_STABLE and request.require_stable
     groups = request.groups if version >= FIRST_WITH_MANY_GROUPS else [request]
-    queries = [_ask(group, version, stable, image, parts) for group in groups]
+    queries = [_request_offsets(group, version, stable, image, parts) for group in groups]
 
     def write() -> bytes:
         wait_ms = 0
@@ -109,12 +109,12 @@ def handle_frame(
     return pending
 
 
-def _ask(
+def _request_offsets(
     group: Any, version: int, stable: bool, image: ClusterMetadata, parts: Parts
 ) -> GroupQuery:
     topics = None
     if group.topics is not None:
-        topics = [(topic, *named(topic, image)) for topic in group.topics]
+        topics = [(topic, *resolve_topic(topic, image)) for topic in group.topics]
     has_members = version >= FIRST_WITH_MEMBERS
     group_request = FetchOffsets(
         group.group_id,
@@ -136,16 +136,18 @@ def _topic_query(topic: Any, info: TopicInfo | None, version: int) -> tuple[str,
 
 
 def _topics(
-    query: GroupQuery, found: FetchedOffsets, image: ClusterMetadata, version: int
+    query: GroupQuery, offsets_by_topic: FetchedOffsets, image: ClusterMetadata, version: int
 ) -> Iterator[Topic]:
     has_ids = version >= FIRST_WITH_TOPIC_IDS
     if query.topics is None:
-        for name, partitions in found:
+        for name, partitions in offsets_by_topic:
             info = image.topics.get(name)
             if info is not None or not has_ids:
                 yield Topic(name, None if info is None else info.id, partitions)
         return
-    for (topic, info, unknown), (name, partitions) in zip(query.topics, found, strict=True):
+    for (topic, info, unknown), (name, partitions) in zip(
+        query.topics, offsets_by_topic, strict=True
+    ):
         if has_ids and info is None:
             partitions = [FetchedOffset(i, error=unknown) for i in topic.partition_indexes]
         yield Topic(name, topic.topic_id if has_ids else None, partitions)

@@ -53,8 +53,8 @@ from kserver.api.produce_verification import (
     FIRST_TO_ADD,
     PRODUCER_AT,
     TRANSACTIONAL_BIT,
-    refused_now,
-    verified,
+    verify,
+    verify_now,
 )
 from kserver.errors import ErrorCode, KafkaError, ProtocolError, StorageError
 from kserver.metrics.meters import TopicMeters
@@ -62,7 +62,7 @@ from kserver.model import ALL_IN_SYNC, INTERNAL_TOPICS, Offset
 from kserver.network.conversation import Pending, Response
 from kserver.replica.committed import Uncommitted, when_committed
 from kserver.replica.partition import Partition
-from kserver.txn.verification import Refused, Turn
+from kserver.txn.verification import PartitionErrors, Turn
 from kserver.wire.batch import COMPRESSION_MASK, HEADER_SIZE
 from kserver.wire.codec import RequestHeader
 from kserver.wire.compression import Compression
@@ -113,14 +113,14 @@ def handle_frame(
             header,
             [(raw, [failed(version, index, code) for index, _ in of]) for _, raw, of in topics],
         )
-    refusals = {} if transactional_id is None else refused_now(request, version, parts)
-    if isinstance(refusals, Turn):
+    errors = {} if transactional_id is None else verify_now(request, version, parts)
+    if isinstance(errors, Turn):
         pending = Pending(exclusive=False)
         # The frame's buffer is used again for the next request.
         copied = memoryview(bytearray(frame))
-        parts.spawn(_in_turn(header, copied, at, session, parts, refusals, pending))
+        parts.spawn(_in_turn(header, copied, at, session, parts, errors, pending))
         return pending
-    results = _append(header, request, refusals, parts)
+    results = _append(header, request, errors, parts)
     return _respond(header, request, len(frame), results, session, parts, None)
 
 
@@ -137,13 +137,13 @@ async def _in_turn(
     async with turn:
         version = header.api_version
         request = read(frame, at, version, parts.metadata.current.topic_names)
-        refusals = await verified(request, version, parts)
-        results = _append(header, request, refusals, parts)
+        errors = await verify(request, version, parts)
+        results = _append(header, request, errors, parts)
         _respond(header, request, len(frame), results, session, parts, pending)
 
 
 def _append(
-    header: RequestHeader, request: ProduceRequest, refusals: Refused, parts: Parts
+    header: RequestHeader, request: ProduceRequest, errors: PartitionErrors, parts: Parts
 ) -> Results:
     """Append all batches that are not refused."""
     version = header.api_version
@@ -164,7 +164,7 @@ def _append(
                 if is_closed:
                     raise KafkaError(ErrorCode.invalid_topic_exception)
                 if len(records) > ATTRIBUTES_AT and records[ATTRIBUTES_AT]:
-                    _check_flags(partition, records, version, transactional_id, refusals)
+                    _check_flags(partition, records, version, transactional_id, errors)
                 first, last, append_time, log_start, _ = partition.append_as_leader(
                     records, acks, now_ms
                 )
@@ -189,7 +189,7 @@ def _check_flags(
     records: memoryview,
     version: int,
     transactional_id: str | None,
-    refusals: Refused,
+    errors: PartitionErrors,
 ) -> None:
     """Check what a batch's attributes say against the request's version and transaction; the
     batch itself is validated by the log."""
@@ -197,8 +197,8 @@ def _check_flags(
     if flags & TRANSACTIONAL_BIT:
         if transactional_id is None:
             raise KafkaError(ErrorCode.transactional_id_authorization_failed)
-        if partition.topic_partition in refusals:
-            raise refusals[partition.topic_partition]
+        if partition.topic_partition in errors:
+            raise errors[partition.topic_partition]
         if version >= FIRST_TO_ADD and len(records) >= HEADER_SIZE:
             partition.check_first_sequence(*_SEQUENCED.unpack_from(records, PRODUCER_AT))
     if version < FIRST_WITH_ZSTD and flags & COMPRESSION_MASK == Compression.zstd:

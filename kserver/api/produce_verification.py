@@ -15,7 +15,7 @@ from kserver.api.produce_bytes import ProduceRequest
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import NO_PRODUCER_ID, ProducerId, TopicPartition
 from kserver.txn.transaction import ProducerIdAndEpoch
-from kserver.txn.verification import Refused, Turn
+from kserver.txn.verification import PartitionErrors, Turn
 
 FIRST_WITH_ABORTABLE = 11
 FIRST_TO_ADD = 12
@@ -33,32 +33,32 @@ class NewPartitions(NamedTuple):
 
     producer: ProducerIdAndEpoch
     partitions: frozenset[TopicPartition]
-    others: Refused
+    others: PartitionErrors
     """Errors of partitions with another producer's batches, which cannot be in its transaction."""
 
 
-def refused_now(request: ProduceRequest, version: int, parts: Parts) -> Refused | Turn:
+def verify_now(request: ProduceRequest, version: int, parts: Parts) -> PartitionErrors | Turn:
     """Return the errors of partitions that must not be appended; or a turn if the request has to
     wait for the coordinator, or for an earlier request of its producer."""
     new = _new_partitions(request, version, parts)
     producer_id = _producer_id(request) if new is None else new.producer.producer_id
     # Requests that waited for an earlier verification may still be waiting for their turn.
-    if not parts.verification.is_awaited(producer_id):
+    if not parts.verification.has_turn(producer_id):
         if new is None:
             return {}
-        refused = parts.verification.refused_now(*_arguments(request, version, new))
-        if refused is not None:
-            return {**refused, **new.others}
+        errors = parts.verification.verify_now(*_arguments(request, version, new))
+        if errors is not None:
+            return {**errors, **new.others}
     return parts.verification.turn(producer_id)
 
 
-async def verified(request: ProduceRequest, version: int, parts: Parts) -> Refused:
+async def verify(request: ProduceRequest, version: int, parts: Parts) -> PartitionErrors:
     """Ask the coordinator, and return the errors of partitions that must not be appended."""
     new = _new_partitions(request, version, parts)
     if new is None:
         return {}
-    refused = await parts.verification.refused(*_arguments(request, version, new))
-    return {**refused, **new.others}
+    errors = await parts.verification.verify(*_arguments(request, version, new))
+    return {**errors, **new.others}
 
 
 def _producer_id(request: ProduceRequest) -> ProducerId:

@@ -19,7 +19,7 @@ from typing import Any
 from kserver.api.context import Context
 from kserver.api.group_requests import ask
 from kserver.errors import ErrorCode, KafkaError
-from kserver.group.requests import Synced, SyncGroup
+from kserver.group.requests import SyncGroup, SyncGroupResult
 from kserver.wire.versions import reply_to
 
 KEY, VERSIONS = 14, range(0, 6)
@@ -30,17 +30,17 @@ FIRST_WITH_PROTOCOL = 5
 async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
     try:
-        synced = await _sync(request, context)
+        result = await _sync(request, context)
     except KafkaError as error:
         return reply(error_code=error.code)
     return reply(
-        protocol_type=synced.protocol_type,
-        protocol_name=synced.protocol,
-        assignment=synced.assignment,
+        protocol_type=result.protocol_type,
+        protocol_name=result.protocol,
+        assignment=result.assignment,
     )
 
 
-async def _sync(request: Any, context: Context) -> Synced:
+async def _sync(request: Any, context: Context) -> SyncGroupResult:
     protocol_type = getattr(request, "protocol_type", None)
     protocol = getattr(request, "protocol_name", None)
     if context.version >= FIRST_WITH_PROTOCOL and (protocol_type is None or protocol is None):
@@ -54,5 +54,5 @@ async def _sync(request: Any, context: Context) -> Synced:
         protocol,
         {member.member_id: member.assignment for member in request.assignments},
     )
-    synced: Synced = await ask(request.group_id, group_request, context)
-    return synced
+    result: SyncGroupResult = await ask(request.group_id, group_request, context)
+    return result

@@ -167,11 +167,11 @@ def open_session(
     It raises ProtocolError.  An unexpected exception in a handler is a bug: it closes that
     connection only, and `on_bug` is called with the request's name.
     """
-    table, served, config = TABLE, SERVED, parts.config()
+    table, versions, config = TABLE, SERVED, parts.config()
     if endpoint.listener == config.inter_broker_listener:
-        served = served_by(config)
-        table = TABLE if served is SERVED else TABLE_BETWEEN_BROKERS
-    session = Session(endpoint, connection.address, connection.throttle, served)
+        versions = served_by(config)
+        table = TABLE if versions is SERVED else TABLE_BETWEEN_BROKERS
+    session = Session(endpoint, connection.address, connection.throttle, versions)
     clock = requests.clock
     meters = requests.meters
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 from typing import Any
 
 from kserver.api.context import Context
-from kserver.api.group_requests import ask, commits, exists, named
+from kserver.api.group_requests import ask, commits, exists, resolve_topic
 from kserver.errors import ErrorCode, KafkaError
 from kserver.group.requests import (
     NO_GENERATION,
@@ -46,7 +46,7 @@ FIRST_TO_ADD = 5
 
 async def handle(request: Any, context: Context) -> Any:
     image = context.parts.metadata.current
-    topics = [(topic, *named(topic, image)) for topic in request.topics]
+    topics = [(topic, *resolve_topic(topic, image)) for topic in request.topics]
     codes = iter(await _commit(request, commits(topics), context))
     reply = reply_to(request)
     return reply(
@@ -104,17 +104,17 @@ async def _verify(request: Any, context: Context) -> None:
         raise KafkaError(ErrorCode.invalid_group_id)
     partition = TopicPartition(CONSUMER_OFFSETS, parts.groups.partition_of(request.group_id))
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
-    hosted = parts.replicas.partitions.get(partition)
-    if hosted is not None and hosted.open_epoch(producer.producer_id) == producer.epoch:
+    replica = parts.replicas.partitions.get(partition)
+    if replica is not None and replica.open_epoch(producer.producer_id) == producer.epoch:
         return
-    refused = await parts.verification.refused(
+    errors = await parts.verification.verify(
         request.transactional_id,
         producer,
         frozenset({partition}),
         adds,
         context.version >= FIRST_WITH_ABORTABLE,
     )
-    error = refused.get(partition)
+    error = errors.get(partition)
     if error is not None:
         if error.code is ErrorCode.not_enough_replicas:
             # Clients know NOT_ENOUGH_REPLICAS only from Produce; this error they retry as well.

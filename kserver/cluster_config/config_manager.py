@@ -27,7 +27,7 @@ from kserver.cluster_config import configs, quotas, stored
 from kserver.cluster_config.configs import ResourceType
 from kserver.cluster_config.entity_names import quota_entity, quota_entity_name, unsanitized
 from kserver.cluster_config.unreadable import UnreadableZnodes
-from kserver.cluster_config.znode_store import ZnodeStore, gather, make_persistent, refusal
+from kserver.cluster_config.znode_store import ZnodeStore, error_of, gather, make_persistent
 from kserver.config.broker import BrokerConfig
 from kserver.errors import ErrorCode, KafkaError, UnreadableZnode
 from kserver.metadata import ClusterMetadata, Features, MetadataCache, TopicInfo
@@ -159,7 +159,7 @@ class ConfigManager:
         # One after the other: a broker's own configs are validated with those of the cluster.
         async with self._turn:
             for change, error in zip(changes, configs.refused(changes), strict=True):
-                done.append(error or await refusal(self._alter_config(change, validate_only)))
+                done.append(error or await error_of(self._alter_config(change, validate_only)))
         return done
 
     async def alter_quotas(
@@ -171,7 +171,7 @@ class ConfigManager:
         async with self._turn:
             for alteration in alterations:
                 altered = self._alter_quota(alteration, twice, validate_only)
-                done.append(await refusal(altered))
+                done.append(await error_of(altered))
         return done
 
     def features_changed(self, features: Features) -> None:
@@ -198,11 +198,11 @@ class ConfigManager:
         """Write the plan; return False if the entity has changed since it was made."""
         entity_type, name = plan.entity
         path = znodes.config_path(entity_type, name)
-        found = await in_any_session(partial(self._store.find, path))
-        if znodes.decode_config(entity_type, name, found[0] if found else b"") != dict(plan.was):
+        znode = await in_any_session(partial(self._store.find, path))
+        if znodes.decode_config(entity_type, name, znode[0] if znode else b"") != dict(plan.was):
             return False
         data = znodes.encode_config(plan.overrides)
-        ops: list[Op] = [SetData(path, data, found[1].version) if found else Create(path, data)]
+        ops: list[Op] = [SetData(path, data, znode[1].version) if znode else Create(path, data)]
         if plan.kind is ResourceType.TOPIC:
             # Fails if the topic was just deleted, so that no config is left behind.
             ops.append(Check(znodes.topic_path(plan.name)))
@@ -226,9 +226,9 @@ class ConfigManager:
     def _publish_topic(self, name: str, overrides: Mapping[str, str]) -> None:
         image = self._metadata.current
         self.topics[name] = overrides
-        known = image.topics.get(name)
-        if known is not None:
-            changed = {name: replace(known, config=overrides)}
+        topic_info = image.topics.get(name)
+        if topic_info is not None:
+            changed = {name: replace(topic_info, config=overrides)}
             self._announce(image.with_topics(changed), changed.keys())
 
     async def _alter_quota(
@@ -253,12 +253,12 @@ class ConfigManager:
     ) -> Mapping[str, str]:
         """Change the overrides of an entity; return the new ones."""
         path = znodes.config_path(entity_type, name)
-        found = await in_any_session(partial(self._store.find, path))
-        before = znodes.decode_config(entity_type, name, found[0] if found else b"")
+        znode = await in_any_session(partial(self._store.find, path))
+        before = znodes.decode_config(entity_type, name, znode[0] if znode else b"")
         after = {k: v for k, v in (before | dict(changes)).items() if v is not None}
         data, note = znodes.encode_config(after), _note(entity_type, name)
-        if found is not None:
-            await self._store.write([SetData(path, data, found[1].version), note])
+        if znode is not None:
+            await self._store.write([SetData(path, data, znode[1].version), note])
         elif after:
             missing = [
                 Create(parent)
@@ -295,10 +295,10 @@ class ConfigManager:
         notes = _numbers(await self._zookeeper.children(znodes.CONFIG_CHANGES, self._noted))
         store = self._store
         names = await self._zookeeper.children(znodes.TOPICS)
-        found = await gather([partial(self._topic_overrides, name) for name in names])
+        overrides_of_topics = await gather([partial(self._topic_overrides, name) for name in names])
         before = dict(self.topics)
         self.topics.clear()
-        for name, overrides in zip(names, found, strict=True):
+        for name, overrides in zip(names, overrides_of_topics, strict=True):
             if overrides is not None:
                 self.topics[name] = overrides
             elif name in before:
@@ -333,18 +333,18 @@ class ConfigManager:
 
     async def _topic_overrides(self, name: str) -> Mapping[str, str] | None:
         """Return the overrides of a topic; None if they are unreadable."""
-        found = await self._find(znodes.TOPIC_CONFIGS, name)
-        return None if found is None else found[0]
+        entry = await self._find(znodes.TOPIC_CONFIGS, name)
+        return None if entry is None else entry[0]
 
     async def _overrides(self, entity_type: str, name: str) -> Mapping[str, str] | None:
         """Return the overrides of an entity, or the last known ones if unreadable; None if it does
         not exist."""
-        found = await self._find(entity_type, name)
-        if found is None:
-            return self._known(entity_type, name)
-        return None if found[1] is None else found[0]
+        entry = await self._find(entity_type, name)
+        if entry is None:
+            return self._current_overrides(entity_type, name)
+        return None if entry[1] is None else entry[0]
 
-    def _known(self, entity_type: str, name: str) -> Mapping[str, str] | None:
+    def _current_overrides(self, entity_type: str, name: str) -> Mapping[str, str] | None:
         image = self._metadata.current
         if entity_type == znodes.GROUP_CONFIGS:
             return image.group_configs.get(unsanitized(name))
@@ -361,14 +361,14 @@ class ConfigManager:
         change."""
         entity = entity_type, name
         try:
-            found = await self._store.find(znodes.config_path(*entity))
-            overrides = znodes.decode_config(*entity, found[0] if found else b"")
+            znode = await self._store.find(znodes.config_path(*entity))
+            overrides = znodes.decode_config(*entity, znode[0] if znode else b"")
         except UnreadableZnode as error:
             self._unread[entity] = error
             await self._unreadable.leave_out(error, "its configs keep their previous values")
             return None
         self._unread.pop(entity, None)
-        return overrides, found[1] if found else None
+        return overrides, znode[1] if znode else None
 
     async def _read_notes(self) -> None:
         notes = await self._zookeeper.children(znodes.CONFIG_CHANGES, self._noted)
@@ -379,10 +379,10 @@ class ConfigManager:
             self._on_change(self._metadata.current, before.topics.keys())
             return
         for number in new:
-            found = await self._store.find(f"{znodes.CONFIG_CHANGE_PREFIX}{number:010d}")
-            if found is not None:
+            znode = await self._store.find(f"{znodes.CONFIG_CHANGE_PREFIX}{number:010d}")
+            if znode is not None:
                 try:
-                    entity = znodes.decode_config_change(found[0])
+                    entity = znodes.decode_config_change(znode[0])
                 except UnreadableZnode as error:
                     log.error("ignoring invalid config change %d: %s", number, error)
                 else:
@@ -397,10 +397,10 @@ class ConfigManager:
     async def _read_entity(self, entity_type: str, name: str) -> None:
         """Read an entity again, and publish it if it has changed."""
         was_unread = (entity_type, name) in self._unread
-        found = await self._find(entity_type, name)
-        if found is None:
+        entry = await self._find(entity_type, name)
+        if entry is None:
             return
-        overrides = found[0]
+        overrides = entry[0]
         # The current image: the controller may have sent updates during the await.
         image = self._metadata.current
         if entity_type == znodes.TOPIC_CONFIGS:

@@ -246,11 +246,11 @@ def altered(
             text = f"Can't {OpType(type).name} to key {key} because its type is not LIST."
             raise KafkaError(ErrorCode.invalid_config, text)
         entries = _entries(after.get(key, setting.render(setting.default) or ""))
-        given = _entries(value)
+        operands = _entries(value)
         if type == OpType.APPEND:
-            entries += [entry for entry in given if entry not in entries]
+            entries += [entry for entry in operands if entry not in entries]
         else:
-            entries = [entry for entry in entries if entry not in given]
+            entries = [entry for entry in entries if entry not in operands]
         after[key] = ",".join(entries)
     return after
 

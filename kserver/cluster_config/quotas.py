@@ -68,10 +68,10 @@ EXACT, DEFAULT, ANY = 0, 1, 2
 
 
 class Alteration(NamedTuple):
-    """Requested change of one entity: `named` as (type, name), with None for the default; a value
-    of None removes the key."""
+    """Requested change of one entity: `components` as (type, name), with None for the default; a
+    value of None removes the key."""
 
-    named: Sequence[tuple[str, str | None]]
+    components: Sequence[tuple[str, str | None]]
     changes: Sequence[tuple[str, float | None]]
 
 
@@ -83,16 +83,16 @@ class QuotaPlan(NamedTuple):
 
 class Component(NamedTuple):
     type: str
-    how: int
+    match_type: int
     name: str | None
 
 
-def entity_of(named: Sequence[tuple[str, str | None]]) -> QuotaEntity:
+def entity_of(components: Sequence[tuple[str, str | None]]) -> QuotaEntity:
     """Raises INVALID_REQUEST for an invalid entity."""
-    if not named:
+    if not components:
         raise _invalid("Invalid empty client quota entity")
     names: dict[str, str] = {}
-    for kind, name in named:
+    for kind, name in components:
         if kind not in (USER, CLIENT_ID, IP):
             raise _invalid(f"Unhandled client quota entity type: {kind}")
         if kind in names:
@@ -119,8 +119,8 @@ def entity_of(named: Sequence[tuple[str, str | None]]) -> QuotaEntity:
 
 def names_of(entity: QuotaEntity) -> list[tuple[str, str | None]]:
     """Return the types and names of an entity, in the order in which Kafka lists them."""
-    given = zip((CLIENT_ID, USER, IP), (entity.client_id, entity.user, entity.ip), strict=True)
-    return [(kind, name or None) for kind, name in given if name is not None]
+    components = zip((CLIENT_ID, USER, IP), (entity.client_id, entity.user, entity.ip), strict=True)
+    return [(kind, name or None) for kind, name in components if name is not None]
 
 
 def in_kafkas_order(bounds: Mapping[str, float]) -> list[tuple[str, float]]:
@@ -132,14 +132,14 @@ def in_kafkas_order(bounds: Mapping[str, float]) -> list[tuple[str, float]]:
 
 def named_twice(alterations: Sequence[Alteration]) -> frozenset[frozenset[tuple[str, str | None]]]:
     """Return the entities, as named in the request, that occur more than once."""
-    times = Counter(frozenset(alteration.named) for alteration in alterations)
-    return frozenset(named for named, number in times.items() if number > 1)
+    times = Counter(frozenset(alteration.components) for alteration in alterations)
+    return frozenset(components for components, number in times.items() if number > 1)
 
 
 def plan(alteration: Alteration, twice: Collection[frozenset[tuple[str, str | None]]]) -> QuotaPlan:
     """Raises INVALID_REQUEST."""
-    entity = entity_of(alteration.named)
-    if frozenset(alteration.named) in twice:
+    entity = entity_of(alteration.components)
+    if frozenset(alteration.components) in twice:
         raise _invalid(f"Ignoring duplicate entity {entity}")
     types = CLIENT_KEYS if entity.ip is None else IP_KEYS
     changes: dict[str, str | None] = {}
@@ -155,11 +155,11 @@ def plan(alteration: Alteration, twice: Collection[frozenset[tuple[str, str | No
 def bounds(overrides: Mapping[str, str]) -> dict[str, float]:
     """Return the quotas among an entity's overrides.  Raises StorageError if one is not a
     number."""
-    found = {key: overrides[key] for key in overrides if key in KEYS}
+    bounds_by_key = {key: overrides[key] for key in overrides if key in KEYS}
     try:
-        return {key: float(text) for key, text in found.items()}
+        return {key: float(text) for key, text in bounds_by_key.items()}
     except ValueError as error:
-        raise StorageError(f"a quota is not a number: {found}") from error
+        raise StorageError(f"a quota is not a number: {bounds_by_key}") from error
 
 
 def without_empty(bounds: Quotas) -> Quotas:
@@ -202,9 +202,9 @@ def _checked(components: Iterable[Component]) -> Iterator[tuple[str, Component]]
         if component.type not in (USER, CLIENT_ID, IP):
             text = f"Unsupported entity type {component.type}"
             raise KafkaError(ErrorCode.unsupported_version, text)
-        if component.how not in (EXACT, DEFAULT, ANY):
-            raise _invalid(f"Unknown match type {component.how}")
-        if (component.name is not None) is not (component.how == EXACT):
+        if component.match_type not in (EXACT, DEFAULT, ANY):
+            raise _invalid(f"Unknown match type {component.match_type}")
+        if (component.name is not None) is not (component.match_type == EXACT):
             raise _invalid("A name is required for an exact match, and not allowed otherwise.")
         types.add(component.type)
         yield component.type, component
@@ -216,7 +216,7 @@ def _matches(
     if strict and len(names) != len(by_type):
         return False
     return all(
-        kind in names and (component.how == ANY or names[kind] == component.name)
+        kind in names and (component.match_type == ANY or names[kind] == component.name)
         for kind, component in by_type.items()
     )
 

@@ -24,13 +24,13 @@ async def read_broker_configs(
     read: ReadOverrides, brokers: Iterable[BrokerId]
 ) -> Mapping[BrokerId, Mapping[str, str]]:
     """Return the dynamic configs of these brokers, and at NO_BROKER the cluster-wide defaults."""
-    found: dict[BrokerId, Mapping[str, str]] = {}
+    configs: dict[BrokerId, Mapping[str, str]] = {}
     for broker in (NO_BROKER, *brokers):
         name = znodes.DEFAULT_ENTITY if broker == NO_BROKER else str(broker)
         overrides = await read(znodes.BROKER_CONFIGS, name)
         if overrides is not None:
-            found[broker] = overrides
-    return found
+            configs[broker] = overrides
+    return configs
 
 
 async def read_group_configs(
@@ -39,8 +39,8 @@ async def read_group_configs(
     """Return overrides by group."""
     names = await store.children(f"/config/{znodes.GROUP_CONFIGS}") or []
     reads = [partial(read, znodes.GROUP_CONFIGS, name) for name in names]
-    found = zip(names, await gather(reads), strict=True)
-    return MappingProxyType({unsanitized(n): values for n, values in found if values})
+    values_by_name = zip(names, await gather(reads), strict=True)
+    return MappingProxyType({unsanitized(n): values for n, values in values_by_name if values})
 
 
 async def read_quotas(
@@ -56,10 +56,10 @@ async def read_quotas(
             (znodes.USER_CONFIGS, f"{user}/clients/{client_id}")
             for client_id in await store.children(below) or []
         ]
-    found = await gather([partial(read, *name) for name in names])
+    values = await gather([partial(read, *name) for name in names])
     bounds = {
         quota_entity(*name): quotas.bounds(overrides)
-        for name, overrides in zip(names, found, strict=True)
+        for name, overrides in zip(names, values, strict=True)
         if overrides is not None
     }
     return quotas.without_empty(bounds)
@@ -67,8 +67,8 @@ async def read_quotas(
 
 async def read_features(store: ZnodeStore) -> Features | None:
     """Return the finalized features; None if there is no znode yet.  Raises UnreadableZnode."""
-    found = await store.find(znodes.FEATURES)
-    if found is None:
+    znode = await store.find(znodes.FEATURES)
+    if znode is None:
         return None
-    data, stat = found
+    data, stat = znode
     return Features(znodes.decode_features(data), stat.version)

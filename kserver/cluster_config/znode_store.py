@@ -63,10 +63,10 @@ class ZnodeStore:
         return await in_any_session(partial(self._is_written, ops[0]))
 
     async def _is_written(self, op: Op) -> bool:
-        found = await self.find(op.path)
+        znode = await self.find(op.path)
         if isinstance(op, Create | SetData):
-            return found is not None and found[0] == op.data
-        return found is None
+            return znode is not None and znode[0] == op.data
+        return znode is None
 
     async def find(self, path: str) -> tuple[bytes, Stat] | None:
         """Return data and stat; None if it does not exist.  Raises UnreadableZnode if its ACL
@@ -119,7 +119,7 @@ async def outcome(call: Awaitable[T]) -> T | KafkaError:
         return KafkaError(ErrorCode.unknown_server_error, str(error))
 
 
-async def refusal(write: Awaitable[object]) -> KafkaError | None:
+async def error_of(write: Awaitable[object]) -> KafkaError | None:
     """Return the error of a write, as in `outcome`; None if it succeeded."""
     error = await outcome(write)
     return error if isinstance(error, KafkaError) else None

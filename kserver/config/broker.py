@@ -53,7 +53,7 @@ from kserver.errors import ConfigError
 from kserver.model import Endpoint
 
 
-class Given(NamedTuple):
+class ConfigEntry(NamedTuple):
     """One key and value as set by the user."""
 
     key: str
@@ -127,36 +127,36 @@ class BrokerConfig(
         here = "default"
         return cls.of(
             [
-                Given("listeners", "PLAINTEXT://127.0.0.1:9092", here),
-                Given("log.dirs", data_directory, here),
+                ConfigEntry("listeners", "PLAINTEXT://127.0.0.1:9092", here),
+                ConfigEntry("log.dirs", data_directory, here),
                 *_split(overrides),
             ]
         )
 
     @classmethod
-    def of(cls, given: Iterable[Given]) -> Self:
+    def of(cls, all_entries: Iterable[ConfigEntry]) -> Self:
         """Create a config.  Of several values of a key, the last one is used."""
         table = settings_of(cls)
-        by_key = {entry.key: entry for entry in given}
+        by_key = {entry.key: entry for entry in all_entries}
         _complete(by_key)
-        known = [entry for entry in by_key.values() if entry.key in table]
-        refused = {
-            entry.key: text for entry in known if (text := _refusal(table[entry.key], entry))
+        entries = [entry for entry in by_key.values() if entry.key in table]
+        errors = {
+            entry.key: text for entry in entries if (text := _refusal(table[entry.key], entry))
         }
         values = {
             table[entry.key].attribute: table[entry.key].parse(entry.text)
-            for entry in known
-            if entry.key not in refused
+            for entry in entries
+            if entry.key not in errors
         }
         config = cls(
             **values,
-            explicit={entry.key: entry.text for entry in known},
+            explicit={entry.key: entry.text for entry in entries},
             warnings=tuple(
                 _unknown(entry, table) for entry in by_key.values() if _is_unknown(entry, table)
             ),
         )
         conflicts = [_place(by_key.get(key)) + text for key, text in config.conflicts()]
-        if problems := [*refused.values(), *conflicts]:
+        if problems := [*errors.values(), *conflicts]:
             raise ConfigError("\n".join(problems))
         return config
 
@@ -333,7 +333,7 @@ def _defaults() -> Mapping[str, str | None]:
     return {s.name: s.render(s.default) for s in settings_of(BrokerConfig).values()}
 
 
-def _read(path: str | None) -> list[Given]:
+def _read(path: str | None) -> list[ConfigEntry]:
     if path is None:
         return []
     try:
@@ -342,52 +342,52 @@ def _read(path: str | None) -> list[Given]:
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
     try:
-        return [Given(e.key, e.value, f"{path}:{e.line}") for e in properties.parse(text)]
+        return [ConfigEntry(e.key, e.value, f"{path}:{e.line}") for e in properties.parse(text)]
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
 
 
-def _split(overrides: Iterable[str]) -> list[Given]:
-    given = []
+def _split(overrides: Iterable[str]) -> list[ConfigEntry]:
+    entries = []
     for override in overrides:
         key, equals, text = override.partition("=")
         if not equals:
             raise ConfigError(f"--override {override}: expected key=value")
-        given.append(Given(key.strip(), text, f"--override {key.strip()}"))
-    return given
+        entries.append(ConfigEntry(key.strip(), text, f"--override {key.strip()}"))
+    return entries
 
 
-def _complete(given: dict[str, Given]) -> None:
+def _complete(entries: dict[str, ConfigEntry]) -> None:
     """Add values that follow from other keys, as if they had been set."""
-    if "broker.id" in given and given["broker.id"].text.strip() == "-1":
-        del given["broker.id"]
-    if "node.id" in given and "broker.id" not in given:
-        given["broker.id"] = given["node.id"]._replace(key="broker.id")
-    if "zookeeper.connect" not in given:
+    if "broker.id" in entries and entries["broker.id"].text.strip() == "-1":
+        del entries["broker.id"]
+    if "node.id" in entries and "broker.id" not in entries:
+        entries["broker.id"] = entries["node.id"]._replace(key="broker.id")
+    if "zookeeper.connect" not in entries:
         for key, text in WITHOUT_ZOOKEEPER.items():
-            given.setdefault(key, Given(key, text, "default without zookeeper.connect"))
+            entries.setdefault(key, ConfigEntry(key, text, "default without zookeeper.connect"))
 
 
-def _place(given: Given | None) -> str:
-    return "" if given is None else f"{given.where}: "
+def _place(entry: ConfigEntry | None) -> str:
+    return "" if entry is None else f"{entry.where}: "
 
 
-def _refusal(setting: Setting, given: Given) -> str | None:
-    reason = setting.refusal(given.text)
+def _refusal(setting: Setting, entry: ConfigEntry) -> str | None:
+    reason = setting.refusal(entry.text)
     if reason is None:
         return None
-    shown = "[hidden]" if setting.sensitive else f"'{given.text}'"
+    text = "[hidden]" if setting.sensitive else f"'{entry.text}'"
     allowed = f" (allowed: {setting.range})" if setting.range else ""
-    return f"{_place(given)}Invalid value {shown} for configuration {given.key}: {reason}{allowed}"
+    return f"{_place(entry)}Invalid value {text} for configuration {entry.key}: {reason}{allowed}"
 
 
-def _is_unknown(given: Given, table: Mapping[str, Setting]) -> bool:
-    return given.key not in table and not given.key.startswith(OPEN_ENDED)
+def _is_unknown(entry: ConfigEntry, table: Mapping[str, Setting]) -> bool:
+    return entry.key not in table and not entry.key.startswith(OPEN_ENDED)
 
 
-def _unknown(given: Given, table: Mapping[str, Setting]) -> str:
+def _unknown(entry: ConfigEntry, table: Mapping[str, Setting]) -> str:
     import difflib  # takes 5 ms, so imported only for a misspelt key
 
-    near = difflib.get_close_matches(given.key, table, n=1, cutoff=0.8)
+    near = difflib.get_close_matches(entry.key, table, n=1, cutoff=0.8)
     hint = f": did you mean '{near[0]}'?" if near else ""
-    return f"{_place(given)}unknown key '{given.key}'{hint}"
+    return f"{_place(entry)}unknown key '{entry.key}'{hint}"

@@ -88,19 +88,19 @@ class BrokerOverrides(NamedTuple):
 def is_unsafe(name: str) -> bool:
     """Return whether clients must not set a key, as the broker would load, run or store what it
     names."""
-    known = settings_of(BrokerConfig)
+    settings = settings_of(BrokerConfig)
     base = _base(name)
     # Keys of one SASL mechanism are prefixed with its name.
     ends = [base] + [base[at + 1 :] for at, c in enumerate(base) if c == "."]
     return any(
-        end in _UNSAFE or (end in known and known[end].type in _UNSAFE_TYPES) for end in ends
+        end in _UNSAFE or (end in settings and settings[end].type in _UNSAFE_TYPES) for end in ends
     )
 
 
 def is_sensitive(name: str) -> bool:
     """Return whether the value of a key is never shown: passwords and unknown keys."""
-    known = settings_of(BrokerConfig).get(_base(name))
-    return known is None or known.sensitive
+    setting = settings_of(BrokerConfig).get(_base(name))
+    return setting is None or setting.sensitive
 
 
 def changes_at(setting: Setting) -> Dynamic:
@@ -112,34 +112,34 @@ def changes_at(setting: Setting) -> Dynamic:
 
 def type_of(name: str) -> Type | None:
     """Return the type of a key; None if it is unknown."""
-    known = settings_of(BrokerConfig).get(_base(name))
-    return None if known is None else known.type
+    setting = settings_of(BrokerConfig).get(_base(name))
+    return None if setting is None else setting.type
 
 
 def check(overrides: Overrides, *, per_broker: bool) -> None:
     """Raises ConfigError if these cannot be set for one broker, or cluster-wide."""
     table = settings_of(BrokerConfig)
-    named = sorted(overrides)
+    sorted_names = sorted(overrides)
     _refuse(
         "Cannot update these configs dynamically",
-        (n for n in named if n in table and table[n].dynamic is Dynamic.READ_ONLY),
+        (n for n in sorted_names if n in table and table[n].dynamic is Dynamic.READ_ONLY),
     )
     _refuse(
         "Classes, files, commands and passwords are taken from server.properties alone; cannot "
         "update these configs dynamically",
-        filter(is_unsafe, named),
+        filter(is_unsafe, sorted_names),
     )
     _refuse(
         "These security configs can be dynamically updated only per-listener using the listener "
         "prefix",
-        (n for n in named if n in _STORES),
+        (n for n in sorted_names if n in _STORES),
     )
-    for name in named:
+    for name in sorted_names:
         _parsed(name, overrides[name])
     if not per_broker:
         _refuse(
             "Cannot update these configs at default cluster level, broker id must be specified",
-            filter(_is_per_broker, named),
+            filter(_is_per_broker, sorted_names),
         )
 
 
@@ -236,8 +236,8 @@ def _check_listeners(old: BrokerConfig, new: BrokerConfig) -> None:
 
 
 def _refuse(reason: str, names: Iterable[str]) -> None:
-    if refused := list(names):
-        raise ConfigError(f"{reason}: [{', '.join(refused)}]")
+    if refused_names := list(names):
+        raise ConfigError(f"{reason}: [{', '.join(refused_names)}]")
 
 
 def _parsed(name: str, text: str) -> Any:
@@ -249,11 +249,11 @@ def _is_per_broker(name: str) -> bool:
     base = _base(name)
     if base != name:
         return base not in _OF_ALL_LISTENERS
-    known: Setting | None = settings_of(BrokerConfig).get(name)
-    return known is not None and known.dynamic is Dynamic.PER_BROKER
+    setting: Setting | None = settings_of(BrokerConfig).get(name)
+    return setting is not None and setting.dynamic is Dynamic.PER_BROKER
 
 
 def _base(name: str) -> str:
     """Return `max.connections` for `listener.name.internal.max.connections`."""
-    found = _OF_ONE_LISTENER.fullmatch(name)
-    return found[1] if found else name
+    match = _OF_ONE_LISTENER.fullmatch(name)
+    return match[1] if match else name

@@ -84,8 +84,8 @@ def _check(range: str) -> SettingCheck:
         return ANYTHING
     if range == NON_EMPTY.range:
         return NON_EMPTY
-    if found := _NUMBERS.fullmatch(range):
-        low, high = found.groups()
+    if match := _NUMBERS.fullmatch(range):
+        low, high = match.groups()
         return at_least(_number(low)) if high is None else between(_number(low), _number(high))
     return one_of(*range.strip("[]").split(", "))
 

@@ -51,13 +51,13 @@ def connection_limits(text: str) -> dict[str, int]:
 def pairs(text: str) -> list[tuple[str, str]]:
     """Parse `a:b, c:d`; each is split at the last colon, as the first part may be an IPv6
     address."""
-    found = []
+    name_pairs = []
     for entry in filter(None, map(str.strip, text.split(","))):
         first, colon, second = entry.rpartition(":")
         if not (first and colon and second):
             raise ConfigError(f"{entry} is not of the form name:value")
-        found.append((first.strip(), second.strip()))
-    return found
+        name_pairs.append((first.strip(), second.strip()))
+    return name_pairs
 
 
 def bound(

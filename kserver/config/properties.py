@@ -96,7 +96,7 @@ def _unescape(text: str) -> str:
     if "\\" not in text:
         return text
 
-    def meant(escape: re.Match[str]) -> str:
+    def unescaped(escape: re.Match[str]) -> str:
         code = escape[1]
         if len(code) == 5:
             return chr(int(code[1:], 16))
@@ -104,7 +104,7 @@ def _unescape(text: str) -> str:
             raise ValueError("Malformed \\uxxxx encoding.")
         return CONTROL.get(code, code)
 
-    units = ESCAPE.sub(meant, text)
+    units = ESCAPE.sub(unescaped, text)
     # A character beyond U+FFFF consists of two UTF-16 code units.
     return units.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 

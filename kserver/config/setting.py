@@ -131,8 +131,8 @@ def one_of(*allowed: str) -> SettingCheck:
     listed = ", ".join(allowed)
 
     def refusal(value: str | tuple[str, ...]) -> str | None:
-        given = (value,) if isinstance(value, str) else value
-        return None if set(given) <= set(allowed) else f"String must be one of: {listed}"
+        values = (value,) if isinstance(value, str) else value
+        return None if set(values) <= set(allowed) else f"String must be one of: {listed}"
 
     return SettingCheck(f"[{listed}]", refusal, allowed)
 
@@ -195,8 +195,8 @@ class Setting:
         return self.check.refusal(value)
 
     def explain(self, text: str, reason: str) -> str:
-        shown = "[hidden]" if self.sensitive else text
-        return f"Invalid value {shown} for configuration {self.name}: {reason}"
+        value = "[hidden]" if self.sensitive else text
+        return f"Invalid value {value} for configuration {self.name}: {reason}"
 
     def _value(self, text: str) -> Any:
         text = text.strip()
@@ -383,10 +383,10 @@ def describe(config: Config) -> list[DescribedConfig]:
     """Return every config with its value and source."""
     described = []
     for setting in settings_of(type(config)).values():
-        given = tuple(config.given(setting))
-        source = given[0].source if given else Source.DEFAULT_CONFIG
+        values = tuple(config.given(setting))
+        source = values[0].source if values else Source.DEFAULT_CONFIG
         value = setting.render(getattr(config, setting.attribute))
-        described.append(DescribedConfig(setting, value, source, given))
+        described.append(DescribedConfig(setting, value, source, values))
     return described
 
 

@@ -69,31 +69,33 @@ class BrokerChanges:
         now = context.brokers
         if now == before:
             return
-        came = {id_ for id_, b in now.items() if id_ not in before or before[id_].epoch != b.epoch}
-        gone = before.keys() - now.keys()
-        for broker in came | gone:
+        new_ids = {
+            id_ for id_, b in now.items() if id_ not in before or before[id_].epoch != b.epoch
+        }
+        removed_ids = before.keys() - now.keys()
+        for broker in new_ids | removed_ids:
             context.offline.pop(broker, None)
             context.shutting_down.discard(broker)
-        self._deletions.brokers_changed(gone, came)
-        self._channels.close(gone)
+        self._deletions.brokers_changed(removed_ids, new_ids)
+        self._channels.close(removed_ids)
         log.info(
             "brokers registered: %s; unregistered: %s",
-            sorted(came) or "none",
-            sorted(gone) or "none",
+            sorted(new_ids) or "none",
+            sorted(removed_ids) or "none",
         )
         # Replicas on these brokers can change: leaders of brokers that are gone, the ISR of new
         # ones.
-        changed = await self._partitions.reconsider(came | gone, came)
-        if came:
+        changed = await self._partitions.reconsider(new_ids | removed_ids, new_ids)
+        if new_ids:
             await until_connected(self._features.agree)
             # The others must know the new brokers before they follow them as leaders.
-            await self._channels.send(self._channels.new_batch(), now.keys() - came)
+            await self._channels.send(self._channels.new_batch(), now.keys() - new_ids)
         batch = self._channels.new_batch()
         batch.changes(changed)
-        self._add_online_replicas(batch, came | gone, changed)
-        await self._channels.send(batch, now.keys() - came)
-        if came:
-            await self._channels.send_full_state(came)
+        self._add_online_replicas(batch, new_ids | removed_ids, changed)
+        await self._channels.send(batch, now.keys() - new_ids)
+        if new_ids:
+            await self._channels.send_full_state(new_ids)
         await self._deletions.advance()
         await self._reassignments.advance()
 
@@ -117,11 +119,11 @@ class BrokerChanges:
     async def load(self) -> None:
         """Load the live brokers into the context, and watch them.  Raises ConnectionLost."""
         names = await self._zookeeper.children(znodes.BROKER_IDS, self.may_be_due)
-        found = await gather([partial(self._read, name) for name in names])
-        registered = {broker.info.id: broker for broker in found if broker is not None}
+        brokers = await gather([partial(self._read, name) for name in names])
+        registered = {broker.info.id: broker for broker in brokers if broker is not None}
         self._failures.follow(registered, self._config().inter_broker_listener)
         self._context.brokers = registered
-        self.forget_who_is_gone()
+        self.forget_failed_brokers()
 
     async def _read(self, name: str) -> LiveBroker | None:
         """Read a child of /brokers/ids; None if it cannot be read or no longer exists (then the
@@ -135,20 +137,20 @@ class BrokerChanges:
         except NoNode:
             return None
         except (UnreadableZnode, NoAuth, ValueError) as error:
-            known = next(
+            current = next(
                 (b for b in self._context.brokers.values() if str(b.info.id) == name), None
             )
-            if known is not None and known.epoch != epoch:
-                known = None
+            if current is not None and current.epoch != epoch:
+                current = None
             await self._unreadable.leave_out(
                 error if isinstance(error, UnreadableZnode) else UnreadableZnode(path, data, error),
                 f"broker {name} is ignored"
-                if known is None
+                if current is None
                 else f"broker {name} keeps its previous registration",
             )
-            return known
+            return current
 
-    def forget_who_is_gone(self) -> None:
+    def forget_failed_brokers(self) -> None:
         """Remove brokers from the context whose process is proven gone although they are
         registered."""
         brokers = self._context.brokers

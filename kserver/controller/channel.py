@@ -19,14 +19,14 @@ from kserver.metrics.meters import Histogram
 from kserver.model import BrokerId
 from kserver.peer import Peer, PeerOptions
 from kserver.wire import codec
-from kserver.wire.control import ControlMessage, read_answer
-from kserver.world.running import RunningParts
+from kserver.wire.control import ControlMessage, read_control_response
+from kserver.world.running_parts import RunningParts
 
 log = logging.getLogger(__name__)
 
 RETRY_BACKOFF_S = 0.1
 
-OnAnswer: TypeAlias = Callable[[LiveBroker, ControlRequest, ControlMessage], None]
+OnResponse: TypeAlias = Callable[[LiveBroker, ControlRequest, ControlMessage], None]
 """Called with the broker's registration, a request, and its response."""
 
 
@@ -39,10 +39,10 @@ class ChannelManager:
         broker_id: BrokerId,
         config: Callable[[], BrokerConfig],
         publish: Callable[[ControlRequest], Awaitable[ControlMessage]],
-        on_answer: OnAnswer,
+        on_response: OnResponse,
     ) -> None:
         self._context = context
-        self._on_answer = on_answer
+        self._on_response = on_response
         self._id = broker_id
         self._config = config
         self._publish = publish
@@ -82,7 +82,7 @@ class ChannelManager:
         if self._id in brokers:
             own = self._context.brokers[self._id]
             for request in batch.requests(self._id, listener, full=full):
-                self._on_answer(own, request, await self._publish(request))
+                self._on_response(own, request, await self._publish(request))
 
     def close(self, brokers: Collection[BrokerId]) -> None:
         """Close the channels to brokers that are gone."""
@@ -122,7 +122,7 @@ class ChannelManager:
             )
             before = channel
             channel = self._channels[broker] = BrokerChannel(
-                live, listener, options, self._on_answer
+                live, listener, options, self._on_response
             )
             if before is not None and before.broker.epoch == live.epoch:
                 # The same process at another address: resend what was not answered at the old one.
@@ -142,10 +142,10 @@ class BrokerChannel:
     answered. (Kafka: RequestSendThread.)"""
 
     def __init__(
-        self, broker: LiveBroker, listener: str, options: PeerOptions, on_answer: OnAnswer
+        self, broker: LiveBroker, listener: str, options: PeerOptions, on_response: OnResponse
     ) -> None:
         self.broker = broker
-        self._on_answer = on_answer
+        self._on_response = on_response
         self._listener = listener
         self._options = options
         self.unanswered: deque[Waiting] = deque()
@@ -175,7 +175,7 @@ class BrokerChannel:
                         version = peer.version(request.api_key)
                         body = request.encode(version)
                         frame = await peer.send(request.api_key, version, (body,))
-                        answer = read_answer(request, version, frame)
+                        response = read_control_response(request, version, frame)
                         is_sent = True
                     except (OSError, KafkaError, ProtocolError) as error:
                         log.warning(
@@ -186,7 +186,7 @@ class BrokerChannel:
                         )
                         await asyncio.sleep(RETRY_BACKOFF_S)
                 self.unanswered.popleft()
-                self._on_answer(self.broker, request, answer)
+                self._on_response(self.broker, request, response)
         finally:
             if peer is not None:
                 peer.close()

@@ -39,7 +39,7 @@ from kserver.world.zookeeper import (
 log = logging.getLogger(__name__)
 
 
-class Holder(NamedTuple):
+class CurrentController(NamedTuple):
     broker: BrokerId
     claim: int
     """Version of /controller_epoch after its claim."""
@@ -82,18 +82,18 @@ class ControllerClaim:
         """
         path = znodes.CONTROLLER_EPOCH
         while True:
-            found = await until_connected(partial(self._store.find, path))
+            znode = await until_connected(partial(self._store.find, path))
             try:
-                if found is not None:
-                    return znodes.decode_controller_epoch(found[0]), found[1].version
+                if znode is not None:
+                    return znodes.decode_controller_epoch(znode[0]), znode[1].version
             except UnreadableZnode as error:
                 log.error("%s; writing it again", error)
             data = znodes.encode_controller_epoch(max(self._last_epoch(), self._store.epoch) + 1)
             with suppress(BadVersion, NoNode, NodeExists):  # changed again, or a lost try succeeded
-                if found is None:
+                if znode is None:
                     await until_connected(partial(self._zookeeper.create, path, data))
                 else:
-                    version = found[1].version
+                    version = znode[1].version
                     await until_connected(partial(self._zookeeper.set, path, data, version))
 
     async def is_held(self) -> bool:
@@ -106,7 +106,7 @@ class ControllerClaim:
         stat = await until_connected(exists)
         return None if stat is None else stat.ephemeral_owner
 
-    async def holder(self) -> Holder | None:
+    async def holder(self) -> CurrentController | None:
         """Return the current holder; None if there is none, if it is unreadable, or if it changes
         during the reads, in which case `on_change` is called."""
         before = await until_connected(partial(self._store.find, znodes.CONTROLLER_EPOCH))
@@ -115,7 +115,7 @@ class ControllerClaim:
         if before is None or controller is None or after is None or before[1] != after[1]:
             return None
         try:
-            return Holder(znodes.decode_controller(controller[0]), after[1].version)
+            return CurrentController(znodes.decode_controller(controller[0]), after[1].version)
         except UnreadableZnode as error:
             log.error("%s; the controller is unknown until this znode changes", error)
             return None
@@ -132,17 +132,17 @@ class ControllerClaim:
         self._on_change()
 
     async def _try(self) -> None:
-        found = await self._store.find(znodes.CONTROLLER_EPOCH)
+        znode = await self._store.find(znodes.CONTROLLER_EPOCH)
         epoch = self._last_epoch()
-        if found is None:
+        if znode is None:
             data = znodes.encode_controller_epoch(epoch)
             await self._zookeeper.create(znodes.CONTROLLER_EPOCH, data)
             version = 0
         else:
-            version = found[1].version
+            version = znode[1].version
             try:
                 # If the epoch was set back by hand, brokers would fence the next controller.
-                epoch = max(epoch, znodes.decode_controller_epoch(found[0]))
+                epoch = max(epoch, znodes.decode_controller_epoch(znode[0]))
             except UnreadableZnode as error:
                 log.error(
                     "%s; controller epochs continue from %d, the latest received", error, epoch

@@ -127,7 +127,7 @@ class Controller:
         )
         unreadable = UnreadableZnodes(world.zookeeper, lambda: self._notices.read(znodes.TOPICS))
         self._queue = EventQueue(self.meters.queue_times_ms)
-        self._channels = ChannelManager(context, broker_id, config, publish, self._answered)
+        self._channels = ChannelManager(context, broker_id, config, publish, self._on_response)
         self._partitions = PartitionStates(
             world.zookeeper,
             store,
@@ -356,20 +356,22 @@ class Controller:
                 await make_persistent(self._zookeeper)
         asyncio.get_running_loop().call_later(READ_AGAIN_S, self._controller_changed)
 
-    def _answered(
-        self, broker: LiveBroker, request: ControlRequest, answer: ControlMessage
+    def _on_response(
+        self, broker: LiveBroker, request: ControlRequest, response: ControlMessage
     ) -> None:
         id_ = broker.info.id
         now = self._context.brokers.get(id_)
         if not self.is_active or now is None or now.epoch != broker.epoch:
             return
-        if isinstance(request, StopReplicaRequest) and isinstance(answer, StopReplicaResponse):
-            if self._deletions.answered(id_, request, answer) and id_ != self._id:
+        if isinstance(request, StopReplicaRequest) and isinstance(response, StopReplicaResponse):
+            if self._deletions.on_response(id_, request, response) and id_ != self._id:
                 self._put(ControllerState.TOPIC_DELETION, self._deletions.advance)
-            if self._reassignments.answered(id_, request) and id_ != self._id:
+            if self._reassignments.on_response(id_, request) and id_ != self._id:
                 self._put(ControllerState.ALTER_PARTITION_REASSIGNMENT, self._reassignments.advance)
-        elif isinstance(request, LeaderAndIsrRequest) and isinstance(answer, LeaderAndIsrResponse):
-            self._offline.answered(broker, request, answer)
+        elif isinstance(request, LeaderAndIsrRequest) and isinstance(
+            response, LeaderAndIsrResponse
+        ):
+            self._offline.on_response(broker, request, response)
 
     async def _topics_found(self, names: list[str]) -> None:
         batch = self._channels.new_batch()
@@ -383,7 +385,7 @@ class Controller:
             await self._notices.take(znodes.LOG_DIR_EVENTS, names, znodes.decode_log_dir_event)
         )
         for broker in sorted(brokers & self._context.brokers.keys()):
-            await self._offline.ask(broker)
+            await self._offline.request_states(broker)
 
     async def _isrs_changed(self, names: list[str]) -> None:
         noted = await self._notices.take(znodes.ISR_CHANGES, names, znodes.decode_isr_change)
@@ -475,7 +477,7 @@ class Controller:
         """Load all state, complete what an earlier controller began, and elect missing leaders."""
         await self._broker_changes.load()
         await self._broker_failures.looked()
-        self._broker_changes.forget_who_is_gone()
+        self._broker_changes.forget_failed_brokers()
         if self._id not in self._context.brokers:
             # The session has been replaced; its events are in the queue.
             raise SessionExpired(znodes.broker_path(self._id))

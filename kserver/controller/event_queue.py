@@ -50,8 +50,8 @@ class Operation:
 
     state: ControllerState
     run: Callable[[], Awaitable[Any]]
-    answer: asyncio.Future[Any]
-    asked_s: float
+    response: asyncio.Future[Any]
+    enqueued_s: float
 
 
 class EventQueue:
@@ -83,11 +83,11 @@ class EventQueue:
             text = f"{MAX_WAITING_OPERATIONS} operations are waiting for the controller."
             return [KafkaError(ErrorCode.request_timed_out, text) for _ in items]
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[list[T | KafkaError]] = loop.create_future()
-        self._operations.put_nowait(Operation(state, run, answer, loop.time()))
+        response: asyncio.Future[list[T | KafkaError]] = loop.create_future()
+        self._operations.put_nowait(Operation(state, run, response, loop.time()))
         self._size += 1
         try:
-            return await answer
+            return await response
         finally:
             self._size -= 1
 
@@ -111,22 +111,22 @@ class EventQueue:
         finally:
             self._stopped = True
             while not self._operations.empty():
-                self._operations.get_nowait().answer.cancel()
+                self._operations.get_nowait().response.cancel()
 
     @property
     def waiting(self) -> int:
         return self._operations.qsize()
 
     async def _serve(self, operation: Operation) -> None:
-        waited_s = asyncio.get_running_loop().time() - operation.asked_s
+        waited_s = asyncio.get_running_loop().time() - operation.enqueued_s
         self._times_ms.add(1000 * waited_s)
-        if operation.answer.done():
+        if operation.response.done():
             return  # the request was cancelled
         self.state = operation.state
         try:
             result = await operation.run()
-            if not operation.answer.done():
-                operation.answer.set_result(result)
+            if not operation.response.done():
+                operation.response.set_result(result)
         finally:
             self.state = ControllerState.IDLE
-            operation.answer.cancel()
+            operation.response.cancel()

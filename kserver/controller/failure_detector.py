@@ -21,7 +21,7 @@ from kserver.controller.liveness import RETRY_S, ControllerWatch, Liveness, Proo
 from kserver.errors import KafkaError, ProtocolError
 from kserver.model import BrokerId, Endpoint
 from kserver.peer import Peer, PeerOptions, addresses_of
-from kserver.world.running import RunningParts
+from kserver.world.running_parts import RunningParts
 
 log = logging.getLogger(__name__)
 
@@ -35,15 +35,15 @@ FIRST_LOOK_S = 0.25
 """Maximum time that a new controller waits for these connections before it elects leaders."""
 
 
-class Unreached(enum.Enum):
+class ConnectFailure(enum.Enum):
     REFUSED = enum.auto()
     """Every address of the host refused the connection: no process listens there."""
     NOT_ANSWERED = enum.auto()
 
 
-async def look(endpoint: Endpoint, client_id: str) -> Peer | Unreached:
+async def look(endpoint: Endpoint, client_id: str) -> Peer | ConnectFailure:
     options = PeerOptions(client_id=client_id, setup_timeout_ms=ANSWER_TIMEOUT_MS)
-    outcome = Unreached.NOT_ANSWERED
+    outcome = ConnectFailure.NOT_ANSWERED
     try:
         addresses = await addresses_of(endpoint.host)
     except OSError:
@@ -52,9 +52,9 @@ async def look(endpoint: Endpoint, client_id: str) -> Peer | Unreached:
         try:
             return await Peer.connect(address, endpoint.port, options)
         except ConnectionRefusedError:
-            outcome = Unreached.REFUSED
+            outcome = ConnectFailure.REFUSED
         except (OSError, KafkaError, ProtocolError):
-            return Unreached.NOT_ANSWERED
+            return ConnectFailure.NOT_ANSWERED
     return outcome
 
 
@@ -96,7 +96,7 @@ class ProcessWatch:
                     outcome.close()
                 soon_until_s = loop.time() + LOOK_AGAIN_S
                 continue
-            if outcome is Unreached.REFUSED:
+            if outcome is ConnectFailure.REFUSED:
                 proof.refused()
                 if proof.is_gone and not was_gone:
                     self.looked.set()
@@ -104,7 +104,7 @@ class ProcessWatch:
             else:
                 proof.not_answered()
                 self.looked.set()
-            is_urgent = outcome is Unreached.REFUSED or loop.time() < soon_until_s
+            is_urgent = outcome is ConnectFailure.REFUSED or loop.time() < soon_until_s
             if proof.is_gone or proof.is_held_back:
                 is_urgent = False
             await asyncio.sleep(RETRY_S if is_urgent else LOOK_AGAIN_S)

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from kserver import znodes
 from kserver.cluster_config import stored
 from kserver.cluster_config.config_manager import ConfigManager
-from kserver.cluster_config.znode_store import not_controller, refusal
+from kserver.cluster_config.znode_store import error_of, not_controller
 from kserver.controller import features
 from kserver.controller.claimed_store import ClaimedStore
 from kserver.controller.context import ControllerContext
@@ -43,17 +43,17 @@ class FeatureOperations:
     ) -> list[KafkaError | None]:
         """Update all features or none.  The changes are in effect when this returns."""
         before = self._configs.features
-        known = {id_: broker.features for id_, broker in self._context.brokers.items()}
-        levels, errors = features.plan(updates, before.levels, self._id, known)
+        broker_features = {id_: broker.features for id_, broker in self._context.brokers.items()}
+        levels, errors = features.plan(updates, before.levels, self._id, broker_features)
         if not self._context.is_active:
             return [not_controller() for _ in updates]
         if validate_only or any(errors) or levels == before.levels:
             return errors
 
         write = SetData(znodes.FEATURES, znodes.encode_features(levels), before.epoch)
-        refused = await refusal(self._store.write([write]))
-        if refused is not None:
-            return [refused for _ in updates]
+        error = await error_of(self._store.write([write]))
+        if error is not None:
+            return [error for _ in updates]
         log.info("features updated: %s", levels or "none")
         after = Features(MappingProxyType(levels), before.epoch + 1)
         self._configs.features_changed(after)
@@ -63,23 +63,23 @@ class FeatureOperations:
         """Lower features to levels that every live broker supports; in a new cluster, set the
         newest. Raises ConnectionLost."""
         try:
-            found = await stored.read_features(self._store)
+            stored_features = await stored.read_features(self._store)
         except UnreadableZnode as error:
             log.error("%s; features keep their previous values", error)
             return
-        before = features.NEWEST if found is None else found.levels
-        known = [broker.features for broker in self._context.brokers.values()]
-        levels = features.known_to_all(before, known)
+        before = features.NEWEST if stored_features is None else stored_features.levels
+        broker_features = [broker.features for broker in self._context.brokers.values()]
+        levels = features.known_to_all(before, broker_features)
         data = znodes.encode_features(levels)
-        if found is None:
+        if stored_features is None:
             await self._store.write([Create(znodes.FEATURES, data)])
             epoch = 0
-        elif levels != found.levels:
+        elif levels != stored_features.levels:
             log.info(
                 "features lowered to the levels that every broker supports: %s", levels or "none"
             )
-            await self._store.write([SetData(znodes.FEATURES, data, found.epoch)])
-            epoch = found.epoch + 1
+            await self._store.write([SetData(znodes.FEATURES, data, stored_features.epoch)])
+            epoch = stored_features.epoch + 1
         else:
             return
         self._configs.features_changed(Features(MappingProxyType(levels), epoch))

@@ -45,11 +45,11 @@ class UpgradeType(IntEnum):
 
 
 class Update(NamedTuple):
-    """Requested level of one feature; `how` is the number of an UpgradeType."""
+    """Requested level of one feature; `upgrade_type` is the number of an UpgradeType."""
 
     name: str
     level: int
-    how: int = UpgradeType.UPGRADE
+    upgrade_type: int = UpgradeType.UPGRADE
 
 
 def plan(
@@ -89,30 +89,30 @@ def _refusal(
 def _reason(update: Update, updates: Sequence[Update], now: int, broker: int) -> str | None:
     if sum(other.name == update.name for other in updates) > 1:
         return "It is named twice."
-    if update.how not in list(UpgradeType):
+    if update.upgrade_type not in list(UpgradeType):
         return "The controller does not support the given upgrade type."
     if update.level < 0:
         return "A feature version cannot be less than 0."
-    known = SUPPORTED.get(update.name)
-    if known is None:
+    supported = SUPPORTED.get(update.name)
+    if supported is None:
         return f"Local controller {broker} does not support this feature."
-    if update.level not in known:
-        first, last = known.start, known.stop - 1
+    if update.level not in supported:
+        first, last = supported.start, supported.stop - 1
         return f"Local controller {broker} only supports versions {first}-{last}"
-    if update.level < now and update.how == UpgradeType.UPGRADE:
+    if update.level < now and update.upgrade_type == UpgradeType.UPGRADE:
         return (
             "Can't downgrade the version of this feature without setting the upgrade type to"
             " either safe or unsafe downgrade."
         )
-    if update.level > now and update.how != UpgradeType.UPGRADE:
+    if update.level > now and update.upgrade_type != UpgradeType.UPGRADE:
         return "Can't downgrade to a newer version."
     return None
 
 
 def _ignorance(update: Update, brokers: Mapping[int, Mapping[str, int]]) -> str | None:
-    for id_, known in sorted(brokers.items()):
-        if update.level > 0 and update.name not in known:
+    for id_, supported in sorted(brokers.items()):
+        if update.level > 0 and update.name not in supported:
             return f"Broker {id_} does not support this feature."
-        if update.level > known.get(update.name, 0):
-            return f"Broker {id_} only supports versions 0-{known[update.name]}"
+        if update.level > supported.get(update.name, 0):
+            return f"Broker {id_} only supports versions 0-{supported[update.name]}"
     return None

@@ -162,13 +162,15 @@ class LeaderElections:
             self._put(state, partial(self._lead_what_nobody_leads, topics))
 
     async def _lead_what_nobody_leads(self, topics: Collection[str]) -> None:
-        known = self._context.topics
-        found: Iterable[TopicInfo] = (
-            [known[name] for name in topics if name in known] if topics else known.values()
+        all_topics = self._context.topics
+        candidates: Iterable[TopicInfo] = (
+            [all_topics[name] for name in topics if name in all_topics]
+            if topics
+            else all_topics.values()
         )
         unled = [
             TopicPartition(topic.name, info.partition)
-            for topic in found
+            for topic in candidates
             for info in topic.partitions
             if info.leader == NO_BROKER
         ]
@@ -184,14 +186,14 @@ def to_give_back(context: ControllerContext, percentage: int) -> list[TopicParti
     A broker gets its partitions back if others lead more than `percentage` of those that it is
     preferred for.  Partitions being reassigned are left out: the end of the reassignment elects.
     """
-    found: dict[BrokerId, list[tuple[TopicPartition, PartitionInfo]]] = {}
+    by_preferred: dict[BrokerId, list[tuple[TopicPartition, PartitionInfo]]] = {}
     for topic in context.topics.values():
         if topic.name not in context.deletions:
             for info in topic.partitions:
                 key = TopicPartition(topic.name, info.partition)
-                found.setdefault(info.replicas[0], []).append((key, info))
+                by_preferred.setdefault(info.replicas[0], []).append((key, info))
     to_elect: list[TopicPartition] = []
-    for preferred, placed in found.items():
+    for preferred, placed in by_preferred.items():
         away = [(key, info) for key, info in placed if info.leader != preferred]
         if 100 * len(away) > percentage * len(placed):
             to_elect += [

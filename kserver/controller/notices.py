@@ -79,17 +79,17 @@ class Notices:
         are logged."""
         paths = [f"{parent}/{name}" for name in names]
         read = [partial(self._store.find, path) for path in paths]
-        found = await until_connected(partial(gather, read))
-        said: list[T] = []
-        for znode in found:
+        data = await until_connected(partial(gather, read))
+        notices: list[T] = []
+        for znode in data:
             if znode is not None:
                 try:
-                    said.append(decode(znode[0]))
+                    notices.append(decode(znode[0]))
                 except StorageError as error:
                     log.error("%s; removing the znode", error)
-        there = zip(paths, found, strict=True)
+        there = zip(paths, data, strict=True)
         await self._store.write([Delete(path) for path, znode in there if znode is not None])
-        return said
+        return notices
 
     def _changed(self, event: WatchEvent) -> None:
         self.read(event.path)

@@ -39,13 +39,13 @@ class OfflineReplicas:
         self._channels = channels
         self._put = put
 
-    def answered(
-        self, broker: LiveBroker, request: LeaderAndIsrRequest, answer: LeaderAndIsrResponse
+    def on_response(
+        self, broker: LiveBroker, request: LeaderAndIsrRequest, response: LeaderAndIsrResponse
     ) -> None:
-        known = self._context.offline.get(broker.info.id, set())
+        offline = self._context.offline.get(broker.info.id, set())
         names = {topic.topic_id: topic.topic_name for topic in request.topic_states}
         failed, works = set(), set()
-        for topic in answer.topics:
+        for topic in response.topics:
             # Up to version 4, topics are identified by name, later by id.
             name = topic.topic_name or names.get(topic.topic_id)
             if name is None:
@@ -56,20 +56,20 @@ class OfflineReplicas:
                     failed.add(key)
                 elif partition.error_code is ErrorCode.none:
                     works.add(key)
-        failed, works = failed - known, works & known
+        failed, works = failed - offline, works & offline
         if failed or works:
             self._put(
                 ControllerState.LEADER_AND_ISR_RESPONSE_RECEIVED,
                 partial(self._changed, broker, failed, works),
             )
 
-    async def ask(self, broker: BrokerId) -> None:
+    async def request_states(self, broker: BrokerId) -> None:
         """Send LeaderAndIsr for all replicas of a live broker, which reported a failed disk."""
         batch = self._channels.new_batch()
         for topic in self._context.topics.values():
             hosted = [p for p in topic.partitions if broker in p.replicas]
             if hosted and topic.name not in self._context.deletions:
-                batch.asks(broker, topic, hosted)
+                batch.query_states(broker, topic, hosted)
         await self._channels.send(batch, [broker])
 
     async def _changed(

@@ -24,7 +24,7 @@ from uuid import UUID
 from kserver import znodes
 from kserver.cluster_config.config_manager import ConfigManager
 from kserver.cluster_config.unreadable import UnreadableZnodes
-from kserver.cluster_config.znode_store import gather, refusal
+from kserver.cluster_config.znode_store import error_of, gather
 from kserver.config.broker import BrokerConfig
 from kserver.config.topic import TopicConfig
 from kserver.controller import topics as rules
@@ -163,17 +163,17 @@ class PartitionStates:
             topic, _ = rules.restore(name, assignment, {}, lambda _replicas, _partition: None)
             return topic, []
         paths = [partial(self._store.find, znodes.state_path(name, p)) for p in assignment.replicas]
-        found = dict(zip(assignment.replicas, await gather(paths), strict=True))
+        data_by_partition = dict(zip(assignment.replicas, await gather(paths), strict=True))
         states = {
             p: znodes.decode_state(name, p, state[0], state[1].version)
-            for p, state in found.items()
+            for p, state in data_by_partition.items()
             if state is not None
         }
         config = await self._config_of(name, topic_id)
         brokers = self._context.brokers
 
         def state(replicas: Sequence[BrokerId], partition: int) -> LeaderAndIsr | None:
-            znode = found[partition]
+            znode = data_by_partition[partition]
             if name in self._left_out:
                 # The topic was unreadable until now.  Its states were changed by hand, so their
                 # times do not show which brokers have restarted since.
@@ -226,13 +226,13 @@ class PartitionStates:
 
     async def _reconsider(
         self,
-        found: Iterable[tuple[TopicInfo, Sequence[PartitionInfo]]],
+        candidates: Iterable[tuple[TopicInfo, Sequence[PartitionInfo]]],
         returned: Collection[BrokerId],
     ) -> Changes:
         context = self._context
         new_states: list[tuple[TopicInfo, PartitionInfo, LeaderAndIsr]] = []
         has_returned = Returned.of(context.brokers, returned)
-        for topic, partitions in found:
+        for topic, partitions in candidates:
             if topic.name in context.deletions:
                 continue
             config: TopicConfig | None = None
@@ -323,9 +323,9 @@ class PartitionStates:
             return state
         path = znodes.state_path(topic.name, change.partition)
         write = SetData(path, znodes.encode_state(state), now.partition_epoch)
-        refused = await refusal(self._store.write([write]))
-        if refused is not None:
-            return refused
+        write_error = await error_of(self._store.write([write]))
+        if write_error is not None:
+            return write_error
         info = with_state(now, state)
         self._context.set_partitions(topic.name, [info])
         batch.add_metadata(topic, [info])
@@ -334,14 +334,14 @@ class PartitionStates:
     async def reread(self, partitions: Collection[TopicPartition], batch: RequestBatch) -> None:
         """Read states that their leaders have written.  Raises UnreadableZnode."""
         topics = self._context.topics
-        known = [
+        keys = [
             key
             for key in sorted(partitions)
             if key.topic in topics and key.partition < len(topics[key.topic].partitions)
         ]
-        paths = [partial(self._store.find, znodes.state_path(*key)) for key in known]
-        found = await until_connected(partial(gather, paths))
-        for (name, number), znode in zip(known, found, strict=True):
+        paths = [partial(self._store.find, znodes.state_path(*key)) for key in keys]
+        state_znodes = await until_connected(partial(gather, paths))
+        for (name, number), znode in zip(keys, state_znodes, strict=True):
             if znode is not None:
                 state = znodes.decode_state(name, number, znode[0], znode[1].version)
                 info = with_state(topics[name].partitions[number], state)

@@ -28,10 +28,10 @@ async def allocate(store: ClaimedStore, broker: BrokerId) -> ProducerIdBlock:
     """Allocate the next block.  Raises KafkaError if no ids are left or the last block is
     unreadable, BadVersion if the znode was changed concurrently, and SessionExpired."""
     path = znodes.PRODUCER_ID_BLOCK
-    found = await until_connected(partial(store.find, path))
-    block = block_after(found[0] if found is not None else b"", broker)
+    znode = await until_connected(partial(store.find, path))
+    block = block_after(znode[0] if znode is not None else b"", broker)
     data = znodes.encode_producer_id_block(block)
-    write: Op = Create(path, data) if found is None else SetData(path, data, found[1].version)
+    write: Op = Create(path, data) if znode is None else SetData(path, data, znode[1].version)
     await store.write([write])
     log.info("broker %d: allocated producer ids %d to %d", broker, block.first, block.last)
     return block

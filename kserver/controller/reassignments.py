@@ -70,8 +70,8 @@ class Reassignments:
     def list(self, keys: Iterable[TopicPartition] | None) -> dict[TopicPartition, PartitionInfo]:
         """Those of these, or of all partitions, that move."""
         moving = self._context.moving
-        found = sorted(moving if keys is None else moving & set(keys))
-        return {key: self._context.topics[key.topic].partitions[key.partition] for key in found}
+        ongoing = sorted(moving if keys is None else moving & set(keys))
+        return {key: self._context.topics[key.topic].partitions[key.partition] for key in ongoing}
 
     async def alter(
         self,
@@ -161,7 +161,7 @@ class Reassignments:
             if refused is not None:
                 log.warning("%s: reassignment refused: %s", key, refused)
 
-    def answered(self, broker: BrokerId, request: StopReplicaRequest) -> bool:
+    def on_response(self, broker: BrokerId, request: StopReplicaRequest) -> bool:
         """Note that a broker has responded to StopReplica; whether `advance` can go on.
 
         Errors count as a response: a log on a failed disk cannot be deleted.

@@ -104,7 +104,7 @@ class TopicDeletion:
             self._change(replica, ReplicaState.DELETION_STARTED)
         return started
 
-    def answered(self, replica: Replica, *, is_deleted: bool) -> None:
+    def on_response(self, replica: Replica, *, is_deleted: bool) -> None:
         """Handle a broker's response.  It is ignored if the broker registered again after the
         request."""
         if self._states.get(replica) is ReplicaState.DELETION_STARTED:

@@ -85,7 +85,9 @@ class RequestBatch:
         self._leads(topic, partitions, None, is_new=is_new, new_on=new_on)
         self.add_metadata(topic, partitions)
 
-    def asks(self, broker: BrokerId, topic: TopicInfo, partitions: Sequence[PartitionInfo]) -> None:
+    def query_states(
+        self, broker: BrokerId, topic: TopicInfo, partitions: Sequence[PartitionInfo]
+    ) -> None:
         """Add unchanged partitions: the broker's response shows which of them it can serve."""
         self._leads(topic, partitions, broker, is_new=False)
 
@@ -213,10 +215,10 @@ class RequestBatch:
         return requests
 
 
-def _by_topic(said: Iterable[TopicState]) -> tuple[TopicState, ...]:
+def _by_topic(states: Iterable[TopicState]) -> tuple[TopicState, ...]:
     """Merge the states of each topic, at its first position."""
     topics: dict[str, TopicState] = {}
-    for topic in said:
+    for topic in states:
         before = topics.get(topic.topic_name)
         topics[topic.topic_name] = topic if before is None else _merged(before, topic)
     return tuple(topics.values())

@@ -45,7 +45,7 @@ class SenderCheck:
         self._zookeeper = zookeeper
         self._config = config
         self._loop = asyncio.get_running_loop()
-        self._known: frozenset[str] = frozenset()
+        self._broker_addresses: frozenset[str] = frozenset()
         self._read_at_s = -READ_EVERY_S
         self._reading = asyncio.Lock()
         self._warned: set[str] = set()
@@ -54,14 +54,14 @@ class SenderCheck:
         """Return whether a connection from `address` is a registered broker's.  `request` is the
         name used in the warning, which is logged once for each address."""
         address = _plain(address)
-        if address in self._known or not self._config().inter_broker_check_address:
+        if address in self._broker_addresses or not self._config().inter_broker_check_address:
             return True
         arrived_s = self._loop.time()
         async with self._reading:
             if self._read_at_s <= arrived_s:
                 await asyncio.sleep(max(0.0, self._read_at_s + READ_EVERY_S - self._loop.time()))
                 await in_any_session(self._read)
-        if address in self._known:
+        if address in self._broker_addresses:
             return True
         if address not in self._warned and len(self._warned) < MAX_WARNED:
             self._warned.add(address)
@@ -82,11 +82,11 @@ class SenderCheck:
         above ZooKeeper's is looked up again for CONFIRM_S.
         """
         deadline_s = self._loop.time() + CONFIRM_S
-        while (found := await in_any_session(self._epoch)) < epoch:
+        while (current_epoch := await in_any_session(self._epoch)) < epoch:
             if self._loop.time() >= deadline_s:
                 return False
             await asyncio.sleep(CONFIRM_AGAIN_S)
-        if found > epoch:
+        if current_epoch > epoch:
             return True  # a former controller, which is fenced by leader epochs
         holder = await in_any_session(self._holder)
         return holder in (None, broker) or await in_any_session(self._epoch) > epoch
@@ -120,18 +120,18 @@ class SenderCheck:
                 continue  # it has just gone, or it is unreadable, which the controller logs
             listener = self._config().inter_broker_listener
             hosts.update(e.host for e in endpoints if e.listener == listener)
-        known: set[str] = set()
+        addresses: set[str] = set()
         for host in sorted(hosts):
-            known |= await self._resolved(host)
-        self._known = frozenset(known)
+            addresses |= await self._resolved(host)
+        self._broker_addresses = frozenset(addresses)
         self._read_at_s = began_s
 
     async def _resolved(self, host: str) -> set[str]:
         try:
-            found = await self._loop.getaddrinfo(host, None)
+            infos = await self._loop.getaddrinfo(host, None)
         except OSError:
             return set()
-        return {_plain(str(address[0])) for *_, address in found}
+        return {_plain(str(address[0])) for *_, address in infos}
 
 
 def _plain(address: str) -> str:

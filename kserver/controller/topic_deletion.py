@@ -87,12 +87,14 @@ class TopicDeletionManager:
                 log.warning("topic %s: deletion ignored, delete.topic.enable is false", name)
                 await self._store.write([Delete(znodes.delete_topic_path(name))])
 
-    def answered(
-        self, broker: BrokerId, request: StopReplicaRequest, answer: StopReplicaResponse
+    def on_response(
+        self, broker: BrokerId, request: StopReplicaRequest, response: StopReplicaResponse
     ) -> bool:
         """Handle a broker's response; return whether `advance` is to be called."""
         deletions = self._context.deletions
-        errors = {(e.topic_name, e.partition_index): e.error_code for e in answer.partition_errors}
+        errors = {
+            (e.topic_name, e.partition_index): e.error_code for e in response.partition_errors
+        }
         is_news = False
         for topic in request.topic_states:
             deletion = deletions.get(topic.topic_name)
@@ -101,9 +103,9 @@ class TopicDeletionManager:
             for state in topic.partition_states:
                 if state.delete_partition:
                     number = state.partition_index
-                    error = errors.get((topic.topic_name, number), answer.error_code)
-                    is_deleted = error is answer.error_code is ErrorCode.none
-                    deletion.answered(Replica(number, broker), is_deleted=is_deleted)
+                    error = errors.get((topic.topic_name, number), response.error_code)
+                    is_deleted = error is response.error_code is ErrorCode.none
+                    deletion.on_response(Replica(number, broker), is_deleted=is_deleted)
                     is_news |= is_deleted
             if broker in deletion.waiting_for:
                 log.warning(
@@ -113,10 +115,10 @@ class TopicDeletionManager:
                 )
         return is_news
 
-    def brokers_changed(self, gone: Collection[BrokerId], came: Collection[BrokerId]) -> None:
+    def brokers_changed(self, removed: Collection[BrokerId], new: Collection[BrokerId]) -> None:
         """Update the replicas on these brokers; `advance` continues with the returned ones."""
         for deletion in self._context.deletions.values():
-            for broker in gone:
+            for broker in removed:
                 deletion.broker_gone(broker)
-            for broker in came:
+            for broker in new:
                 deletion.broker_came(broker)

@@ -14,7 +14,7 @@ from typing import TypeAlias, TypeVar
 from uuid import UUID
 
 from kserver.cluster_config.config_manager import ConfigManager
-from kserver.cluster_config.znode_store import gather, not_controller, refusal
+from kserver.cluster_config.znode_store import error_of, gather, not_controller
 from kserver.config.broker import BrokerConfig
 from kserver.controller import topics as rules
 from kserver.controller.channel import ChannelManager
@@ -92,15 +92,15 @@ class TopicOperations:
         plans = [self._plan(refused, r.name, partial(plan, r)) for r in requests]
         if validate_only:
             return plans
-        made = await self._apply(plans, self._znodes.create)
+        results = await self._apply(plans, self._znodes.create)
         batch = self._channels.new_batch()
-        for topic in made:
+        for topic in results:
             if isinstance(topic, TopicInfo):
                 self._context.set_topic(replace(topic, config=NO_OVERRIDES))
                 self._configs.created(topic)
                 batch.leads(topic, topic.partitions, is_new=True)
         await self._channels.send_topics(batch)
-        return made
+        return results
 
     async def delete(self, names: Sequence[str], charge: Charge) -> list[KafkaError | None]:
         """Note topics for deletion, which is enough for a response: clients no longer see them."""
@@ -171,6 +171,6 @@ class TopicOperations:
         """Write the plans; return those that were written, and errors for the others."""
 
         async def apply(plan: T | KafkaError) -> T | KafkaError:
-            return plan if isinstance(plan, KafkaError) else await refusal(write(plan)) or plan
+            return plan if isinstance(plan, KafkaError) else await error_of(write(plan)) or plan
 
         return await gather([partial(apply, plan) for plan in plans])

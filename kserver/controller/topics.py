@@ -179,7 +179,9 @@ def grow(
                 f"Attempted to add {added} additional partition(s), but only "
                 f"{len(request.assignments)} assignment(s) were specified.",
             )
-        replicas = [_checked_replicas(given, racks, len(first)) for given in request.assignments]
+        replicas = [
+            _checked_replicas(assignment, racks, len(first)) for assignment in request.assignments
+        ]
     return replace(topic, partitions=topic.partitions + _partitions(replicas, present))
 
 
@@ -202,8 +204,8 @@ def _given_assignments(
         text = "numPartitions was not set to -1."
     else:
         factor = None
-        for given in new.assignments.values():
-            factor = len(_checked_replicas(given, brokers, factor))
+        for assignment in new.assignments.values():
+            factor = len(_checked_replicas(assignment, brokers, factor))
         if sorted(new.assignments) == list(range(len(new.assignments))):
             return [tuple(new.assignments[p]) for p in range(len(new.assignments))]
         raise KafkaError(

@@ -200,7 +200,7 @@ class CoordinatorRuntime(Generic[S]):
             producer = outcome.transactional
             for event in outcome.events:
                 replay(event, producer.producer_id if producer else NO_PRODUCER_ID)
-        if outcome.answers or outcome.effects:
+        if outcome.responses or outcome.effects:
             if partition.log.high_watermark >= partition.log.log_end_offset:
                 self._complete(loaded, outcome)
             else:
@@ -233,9 +233,9 @@ class CoordinatorRuntime(Generic[S]):
     ) -> None:
         refusal = _refusal(outcome, error)
         if refusal is not None:
-            if not outcome.answers:  # no client waits for it
+            if not outcome.responses:  # no client waits for it
                 log.error("%s: write refused: %s", loaded.partition.topic_partition, error)
-            self._answer(loaded, [(ticket, refusal) for ticket, _ in outcome.answers])
+            self._respond(loaded, [(ticket, refusal) for ticket, _ in outcome.responses])
             self._set_timer(loaded)
             return
         log.error("%s: write failed, reloading: %s", loaded.partition.topic_partition, error)
@@ -245,7 +245,7 @@ class CoordinatorRuntime(Generic[S]):
         self._loop.call_at(loaded.may_load_again_s, self._queue, again)
 
     def _complete(self, loaded: Loaded[S], outcome: Outcome) -> None:
-        self._answer(loaded, outcome.answers)
+        self._respond(loaded, outcome.responses)
         for effect in outcome.effects:
             # In another step: an effect may append, while the caller is processing a commit.
             self._loop.call_soon(self._carry_out_effect, loaded, effect)
@@ -265,7 +265,7 @@ class CoordinatorRuntime(Generic[S]):
                 self._drop(loaded.partition.topic_partition.partition, ErrorCode.not_coordinator)
             else:
                 error = KafkaError(ErrorCode.coordinator_not_available, "the write took too long")
-                self._answer(loaded, [(ticket, error) for ticket, _ in outcome.answers])
+                self._respond(loaded, [(ticket, error) for ticket, _ in outcome.responses])
                 if outcome.effects:
                     self._complete_once_committed(loaded, Outcome(effects=outcome.effects), end)
 
@@ -273,15 +273,15 @@ class CoordinatorRuntime(Generic[S]):
         deadline_s = self._loop.time() + self._timeout_ms() / 1000
         when_committed([appended], self._purgatory, deadline_s, on_committed)
 
-    def _answer(self, loaded: Loaded[S], answers: Any) -> None:
-        for ticket, answer in answers:
+    def _respond(self, loaded: Loaded[S], responses: Any) -> None:
+        for ticket, response in responses:
             loaded.waiting.pop(ticket, None)
             if ticket.done():
                 continue  # its client has disconnected
-            if isinstance(answer, KafkaError):
-                ticket.set_exception(answer)
+            if isinstance(response, KafkaError):
+                ticket.set_exception(response)
             else:
-                ticket.set_result(answer)
+                ticket.set_result(response)
 
     # Deadlines
 
@@ -332,12 +332,12 @@ class CoordinatorRuntime(Generic[S]):
         topic = image.topics.get(self.topic)
         if topic is None or self._is_closed:
             return {}
-        hosted = (
+        partitions = (
             self._replicas.partitions.get((self.topic, p.partition)) for p in topic.partitions
         )
         return {
             partition.topic_partition.partition: partition
-            for partition in hosted
+            for partition in partitions
             if partition is not None and partition.is_leader
         }
 
@@ -347,7 +347,7 @@ class CoordinatorRuntime(Generic[S]):
         if loaded.timer is not None:
             loaded.timer.cancel()
         error = KafkaError(code)
-        self._answer(loaded, [(ticket, error) for ticket in list(loaded.waiting)])
+        self._respond(loaded, [(ticket, error) for ticket in list(loaded.waiting)])
 
     def close(self) -> None:
         """Fail waiting and new requests with NOT_COORDINATOR, so that clients find another
@@ -389,13 +389,13 @@ class CoordinatorRuntime(Generic[S]):
         try:
             while self._is_current(loaded) and offset < partition.log.log_end_offset:
                 end = partition.log.log_end_offset
-                found = partition.log.read(offset, LOAD_BYTES, up_to=end)
-                if isinstance(found, Cold):
+                fetched = partition.log.read(offset, LOAD_BYTES, up_to=end)
+                if isinstance(fetched, Cold):
                     await partition.log.read_cold(offset, LOAD_BYTES, up_to=end)
                     continue
-                if found.data is None:
+                if fetched.data is None:
                     break  # compaction removed all records up to the end
-                for batch in batches(found.data.read()):
+                for batch in batches(fetched.data.read()):
                     if batch.next_offset > offset:
                         self._replay(loaded.shard, batch)
                         offset = batch.next_offset

@@ -11,7 +11,7 @@ An *event* is a frozen dataclass that describes one change to the persisted stat
 restores the same state.
 
 A *ticket* stands for a request that waits for a response.  Its shard may keep it, and name it in
-the answers of any Outcome, its own or a later one.
+the responses of any Outcome, its own or a later one.
 
 Pure: no I/O and no clock.
 """
@@ -47,11 +47,11 @@ class Transactional(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Decision of a shard.  Its events are written as one batch; answers and effects follow once
-    these, and everything written before, are committed."""
+    """Decision of a shard.  Its events are written as one batch; responses and effects follow
+    once these, and everything written before, are committed."""
 
     events: Sequence[Any] = ()
-    answers: Sequence[tuple[Ticket, Any]] = ()
+    responses: Sequence[tuple[Ticket, Any]] = ()
     """Responses by ticket; a KafkaError is an error response."""
     effects: Sequence[Any] = ()
     """Actions for the runtime to perform."""
@@ -66,28 +66,28 @@ NOTHING = Outcome()
 
 class Step:
     """Builder of an outcome, for decisions to which several parts of a shard add events and
-    answers. A shard that decides in one place creates its Outcome directly."""
+    responses.  A shard that decides in one place creates its Outcome directly."""
 
-    __slots__ = ("answers", "events", "now", "transactional")
+    __slots__ = ("events", "now", "responses", "transactional")
 
     def __init__(self, now: Now) -> None:
         self.now = now
         self.events: list[Any] = []
-        self.answers: list[tuple[Ticket, Any]] = []
+        self.responses: list[tuple[Ticket, Any]] = []
         self.transactional: Transactional | None = None
 
-    def answer(self, ticket: Ticket | None, answer: Any) -> None:
+    def respond(self, ticket: Ticket | None, response: Any) -> None:
         """Add a response; nothing if there is no ticket."""
         if ticket is not None:
-            self.answers.append((ticket, answer))
+            self.responses.append((ticket, response))
 
-    def keep(self, events: Iterable[Any]) -> None:
+    def add_events(self, events: Iterable[Any]) -> None:
         self.events += events
 
     def outcome(self, *, only_events: bool = False) -> Outcome:
-        if not self.events and not self.answers:
+        if not self.events and not self.responses:
             return NOTHING
-        return Outcome(self.events, self.answers, (), self.transactional, only_events)
+        return Outcome(self.events, self.responses, (), self.transactional, only_events)
 
 
 MAX_BATCH_BYTES = 1 << 18

@@ -56,7 +56,7 @@ def _computed(key: str, partitions: int) -> int:
 _remembered = functools.lru_cache(maxsize=10_000)(_computed)
 
 
-def wanted_topic(name: str, config: BrokerConfig) -> CoordinatorTopic:
+def coordinator_topic(name: str, config: BrokerConfig) -> CoordinatorTopic:
     """Return the config of the topic for its creation on first use (Kafka:
     AutoTopicCreationManager).
 

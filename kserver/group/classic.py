@@ -41,12 +41,12 @@ from kserver.group.requests import (
     DescribedMember,
     DescribeGroup,
     Heartbeat,
-    Joined,
     JoinGroup,
+    JoinGroupResult,
     LeaveGroup,
     LeavingMember,
-    Synced,
     SyncGroup,
+    SyncGroupResult,
 )
 from kserver.metrics.meters import GroupMeters
 from kserver.model import NO_TIMESTAMP
@@ -104,7 +104,7 @@ class ClassicGroups:
             if group.members or group.pending:
                 self._groups[group.id] = group
         if error is not ErrorCode.none:
-            step.answer(ticket, Joined(request.member_id, error))
+            step.respond(ticket, JoinGroupResult(request.member_id, error))
 
     def _admit(
         self, group: ClassicGroup, request: JoinGroup, ticket: Ticket, step: Step
@@ -115,7 +115,7 @@ class ClassicGroups:
             group.remove(request.member_id)
             self._deadlines.drop((SESSION, group.id, request.member_id))
             self._complete_if_joined(group, step)
-            step.answer(ticket, Joined(NO_MEMBER, ErrorCode.group_max_size_reached))
+            step.respond(ticket, JoinGroupResult(NO_MEMBER, ErrorCode.group_max_size_reached))
             return ErrorCode.none
         if not group.supports(request.protocol_type, request.protocols):
             return ErrorCode.inconsistent_group_protocol
@@ -152,7 +152,7 @@ class ClassicGroups:
         elif instance_id is None and request.must_know_id:
             group.pending[new_id] = None
             self._await_session(group, new_id, request.session_ms, step)
-            step.answer(ticket, Joined(new_id, ErrorCode.member_id_required))
+            step.respond(ticket, JoinGroupResult(new_id, ErrorCode.member_id_required))
         else:
             self._add(group, new_id, request, ticket, step)
 
@@ -170,8 +170,8 @@ class ClassicGroups:
             group.state is COMPLETING_REBALANCE and is_same
         ):
             # Its response was lost, or it checks for a new generation.
-            shown = is_leader and group.state is COMPLETING_REBALANCE
-            step.answer(ticket, _joined(group, member.id, shows_members=shown))
+            shows_members = is_leader and group.state is COMPLETING_REBALANCE
+            step.respond(ticket, _joined(group, member.id, shows_members=shows_members))
             return
         # The leader of a stable group rejoins to have its topics reassigned.
         group.update(member, request.protocols, request.rebalance_ms, request.session_ms)
@@ -199,7 +199,7 @@ class ClassicGroups:
     def _await_others(
         self, group: ClassicGroup, member: ClassicGroupMember, ticket: Ticket, step: Step
     ) -> None:
-        step.answer(group.take_join_ticket(member), _came_again(member))
+        step.respond(group.take_join_ticket(member), _superseded_join(member))
         group.await_join(member, ticket)
         self.rebalance(group, step)
 
@@ -220,8 +220,10 @@ class ClassicGroups:
         """
         leader_before = group.leader
         old = group.members[group.static[instance_id]]
-        step.answer(group.take_join_ticket(old), Joined(old.id, ErrorCode.fenced_instance_id))
-        _answer_sync(old, KafkaError(ErrorCode.fenced_instance_id), step)
+        step.respond(
+            group.take_join_ticket(old), JoinGroupResult(old.id, ErrorCode.fenced_instance_id)
+        )
+        _respond_to_sync(old, KafkaError(ErrorCode.fenced_instance_id), step)
         self._deadlines.drop((SESSION, group.id, old.id))
         owes_join = group.owes_join(old)
         member = group.replace(instance_id, new_id)
@@ -234,11 +236,11 @@ class ClassicGroups:
         if request.may_skip_assignment:
             is_leader = group.is_leader(new_id)
             joined = _joined(group, new_id, shows_members=is_leader)
-            step.answer(ticket, joined._replace(skips_assignment=is_leader))
+            step.respond(ticket, joined._replace(skips_assignment=is_leader))
         else:
             # Respond with the previous leader: a client that sees itself as the leader would assign
             # partitions, although no rebalance is in progress.
-            step.answer(ticket, _joined(group, new_id)._replace(leader=leader_before or ""))
+            step.respond(ticket, _joined(group, new_id)._replace(leader=leader_before or ""))
 
     # Rebalance
 
@@ -252,7 +254,7 @@ class ClassicGroups:
         if group.state is COMPLETING_REBALANCE:
             for member in group.members.values():
                 member.assignment = b""
-                if _answer_sync(member, KafkaError(ErrorCode.rebalance_in_progress), step):
+                if _respond_to_sync(member, KafkaError(ErrorCode.rebalance_in_progress), step):
                     self._await_session(group, member.id, member.session_ms, step)
         group.unsynced = {}
         self._deadlines.drop((SYNC, group.id, ""))
@@ -294,9 +296,9 @@ class ClassicGroups:
             step.events.append(group.metadata_event())
             return
         for member in group.members.values():
-            shown = group.is_leader(member.id)
-            step.answer(
-                group.take_join_ticket(member), _joined(group, member.id, shows_members=shown)
+            is_leader = group.is_leader(member.id)
+            step.respond(
+                group.take_join_ticket(member), _joined(group, member.id, shows_members=is_leader)
             )
             member.is_new = False
             group.unsynced[member.id] = None
@@ -318,17 +320,17 @@ class ClassicGroups:
         if not group.unsynced:
             self._deadlines.drop((SYNC, group.id, ""))
         if group.state is STABLE:
-            step.answer(ticket, _synced(group, member.assignment))
+            step.respond(ticket, _synced(group, member.assignment))
             return
         # it sent a second request
-        _answer_sync(member, KafkaError(ErrorCode.rebalance_in_progress), step)
+        _respond_to_sync(member, KafkaError(ErrorCode.rebalance_in_progress), step)
         member.sync_ticket = ticket
         if group.is_leader(member.id):
             self._meters.rebalances += 1
             step.events.append(group.metadata_event(step.now.wall_ms, request.assignments))
             for recipient in group.members.values():
                 assignment = request.assignments.get(recipient.id, b"")
-                if _answer_sync(recipient, _synced(group, assignment), step):
+                if _respond_to_sync(recipient, _synced(group, assignment), step):
                     self._await_session(group, recipient.id, recipient.session_ms, step)
 
     # Sessions
@@ -338,7 +340,7 @@ class ClassicGroups:
         group.check_generation(request.generation)
         self._await_session(group, member.id, member.session_ms, step)
         is_asked_to_join = group.state is PREPARING_REBALANCE
-        step.answer(
+        step.respond(
             ticket, KafkaError(ErrorCode.rebalance_in_progress) if is_asked_to_join else None
         )
 
@@ -353,10 +355,10 @@ class ClassicGroups:
             raise KafkaError(ErrorCode.invalid_group_id)
         group = self.get(request.group_id)
         if group is None:
-            step.answer(ticket, [ErrorCode.unknown_member_id for _ in request.members])
+            step.respond(ticket, [ErrorCode.unknown_member_id for _ in request.members])
             return
         size = len(group.members)
-        step.answer(ticket, [self._let_go(group, leaving, step) for leaving in request.members])
+        step.respond(ticket, [self._let_go(group, leaving, step) for leaving in request.members])
         if len(group.members) < size:
             self.rebalance(group, step)
         else:
@@ -382,9 +384,9 @@ class ClassicGroups:
         self._deadlines.drop((SESSION, group.id, member_id))
         member = group.members.get(member_id)
         if member is not None:
-            gone = Joined(NO_MEMBER, ErrorCode.unknown_member_id)
-            step.answer(group.take_join_ticket(member), gone)
-            _answer_sync(member, KafkaError(ErrorCode.unknown_member_id), step)
+            gone = JoinGroupResult(NO_MEMBER, ErrorCode.unknown_member_id)
+            step.respond(group.take_join_ticket(member), gone)
+            _respond_to_sync(member, KafkaError(ErrorCode.unknown_member_id), step)
         group.remove(member_id)
 
     def _member(
@@ -434,11 +436,11 @@ class ClassicGroups:
         member = group.members.get(member_id)
         if member is not None and member.is_waiting:
             return  # its session restarts with the response
-        was_there = member is not None or member_id in group.pending
+        was_known = member is not None or member_id in group.pending
         self._remove(group, member_id, step)
         if member is not None and group.state in (STABLE, COMPLETING_REBALANCE):
             self._prepare(group, step)
-        elif was_there and group.state is PREPARING_REBALANCE and group.all_joined:
+        elif was_known and group.state is PREPARING_REBALANCE and group.all_joined:
             self._complete(group, step)
 
     def _sync_expired(self, group: ClassicGroup, step: Step) -> None:
@@ -463,8 +465,8 @@ class ClassicGroups:
         group = self.get(request.group_id)
         if group is None:
             is_other = request.group_id in self._groups
-            why = "is not a classic group" if is_other else "not found"
-            raise KafkaError(ErrorCode.group_id_not_found, f"Group {request.group_id} {why}.")
+            reason = "is not a classic group" if is_other else "not found"
+            raise KafkaError(ErrorCode.group_id_not_found, f"Group {request.group_id} {reason}.")
         protocol = (group.protocol or "") if group.state is STABLE else ""
         members = [
             DescribedMember(
@@ -481,12 +483,12 @@ class ClassicGroups:
 
     # Persisted state
 
-    def keep(self, event: ClassicGroupMetadata) -> None:
+    def replay(self, event: ClassicGroupMetadata) -> None:
         group = self.get(event.group_id)
         if group is None:
             # It may replace a group of another type, whose state has been deleted by then.
             group = self._groups[event.group_id] = ClassicGroup(event.group_id)
-        group.keep(event)
+        group.replay(event)
 
     def delete(self, event: GroupDeleted) -> None:
         group = self.get(event.group_id)
@@ -495,8 +497,8 @@ class ClassicGroups:
             group.enter(DEAD, NO_TIMESTAMP)
 
 
-def _joined(group: ClassicGroup, member_id: str, *, shows_members: bool = False) -> Joined:
-    return Joined(
+def _joined(group: ClassicGroup, member_id: str, *, shows_members: bool = False) -> JoinGroupResult:
+    return JoinGroupResult(
         member_id,
         ErrorCode.none,
         group.generation,
@@ -508,21 +510,21 @@ def _joined(group: ClassicGroup, member_id: str, *, shows_members: bool = False)
     )
 
 
-def _came_again(member: ClassicGroupMember) -> Joined:
+def _superseded_join(member: ClassicGroupMember) -> JoinGroupResult:
     """Return the response to an older request of the same member, which no longer waits for it."""
-    return Joined(member.id, ErrorCode.rebalance_in_progress)
+    return JoinGroupResult(member.id, ErrorCode.rebalance_in_progress)
 
 
-def _synced(group: ClassicGroup, assignment: bytes) -> Synced:
-    return Synced(group.protocol_type, group.protocol, assignment)
+def _synced(group: ClassicGroup, assignment: bytes) -> SyncGroupResult:
+    return SyncGroupResult(group.protocol_type, group.protocol, assignment)
 
 
-def _answer_sync(member: ClassicGroupMember, answer: Any, step: Step) -> bool:
+def _respond_to_sync(member: ClassicGroupMember, response: Any, step: Step) -> bool:
     """Answer the member's waiting SyncGroup; return whether there was one."""
     ticket, member.sync_ticket = member.sync_ticket, None
-    step.answer(ticket, answer)
+    step.respond(ticket, response)
     return ticket is not None
 
 
-def _differs(given: str | None, known: str | None) -> bool:
-    return given is not None and known is not None and given != known
+def _differs(requested: str | None, current: str | None) -> bool:
+    return requested is not None and current is not None and requested != current

@@ -51,8 +51,8 @@ from kserver.group.consumer_events import (
 from kserver.group.consumer_group import ConsumerGroup, ConsumerGroupMember, hash_of
 from kserver.group.consumer_requests import (
     UNCHANGED_MS,
-    ConsumerHeard,
     ConsumerHeartbeat,
+    ConsumerHeartbeatResult,
     DescribeConsumerGroup,
     DescribedConsumer,
     DescribedConsumers,
@@ -97,7 +97,7 @@ class Draft:
             self.add(event)
 
 
-class Made(NamedTuple):
+class CachedConfig(NamedTuple):
     """Cached configuration of a group, with the objects that it was computed from."""
 
     broker: BrokerConfig
@@ -121,9 +121,9 @@ class ConsumerGroups:
         self._images = 0
         """Number of images received.  Groups refer to an image by this number, so that they do not
         keep old images alive."""
-        self._seen: dict[str, int] = {}
+        self._seen_images: dict[str, int] = {}
         """By group id: the number of the image that its hash and patterns were computed from."""
-        self._made: dict[str, Made] = {}
+        self._cached_configs: dict[str, CachedConfig] = {}
         self._step: Step | None = None
         self._drafts: dict[str, Draft] = {}
         """Drafts of this step by group id, so that one deadline sees the changes of earlier
@@ -150,7 +150,7 @@ class ConsumerGroups:
             self._drafts[group.id] = Draft(group, step)
         return self._drafts[group.id]
 
-    def drafted(self, group_id: str, step: Step) -> Draft | None:
+    def existing_draft(self, group_id: str, step: Step) -> Draft | None:
         return self._drafts.get(group_id) if self._step is step else None
 
     # Persisted state
@@ -165,8 +165,8 @@ class ConsumerGroups:
         group.replay(event)
         if is_end:
             del self._groups[group.id]
-            self._seen.pop(group.id, None)
-            self._made.pop(group.id, None)
+            self._seen_images.pop(group.id, None)
+            self._cached_configs.pop(group.id, None)
 
     def loaded(self, group: ConsumerGroup, step: Step) -> None:
         """Start the members' sessions again."""
@@ -188,9 +188,9 @@ class ConsumerGroups:
         request: ConsumerHeartbeat,
         ticket: Ticket,
         step: Step,
-        upgraded: Callable[[str, Step], ConsumerGroup] | None = None,
+        upgrade: Callable[[str, Step], ConsumerGroup] | None = None,
     ) -> None:
-        """Handle a member's heartbeat.  `upgraded` converts a classic group that the member joins
+        """Handle a member's heartbeat.  `upgrade` converts a classic group that the member joins
         to a consumer group."""
         self._check(request)
         if request.epoch in (LEFT_EPOCH, STATIC_LEFT_EPOCH):
@@ -200,26 +200,28 @@ class ConsumerGroups:
         group = self._groups.get(request.group_id)
         if group is None and is_joining:
             draft = self.draft(ConsumerGroup(request.group_id), step)
-        elif is_joining and upgraded is not None and not isinstance(group, ConsumerGroup):
-            draft = self.draft(upgraded(request.group_id, step), step)
+        elif is_joining and upgrade is not None and not isinstance(group, ConsumerGroup):
+            draft = self.draft(upgrade(request.group_id, step), step)
         else:
             draft = self.draft(self.existing(request.group_id), step)
         member_id = request.member_id or self._new_id()
         self.check_room(draft.group, member_id)
         before = self._admitted(draft, request, member_id)
-        changed = self.subscribe(draft, before, _said(before.subscription, request))
+        changed = self.subscribe(draft, before, _subscription_of(before.subscription, request))
         self.move(draft, member_id, changed, request.owned)
         after = draft.group.members[member_id]
         self._await_revocation(draft.group.id, before, after, step.now)
         self.await_session(draft.group.id, after, step.now)
-        is_told = (
+        has_assignment = (
             request.is_full
             or after.at.assigned.keys() != before.at.assigned.keys()
             or request.epoch != before.at.epoch  # its last response was lost
         )
-        assigned = frozenset(after.at.assigned) if is_told else None
+        assigned = frozenset(after.at.assigned) if has_assignment else None
         interval_ms = self._group_config(draft.group.id).consumer_heartbeat_interval_ms
-        step.answer(ticket, ConsumerHeard(member_id, after.at.epoch, interval_ms, assigned))
+        step.respond(
+            ticket, ConsumerHeartbeatResult(member_id, after.at.epoch, interval_ms, assigned)
+        )
 
     def _check(self, request: ConsumerHeartbeat) -> None:
         """Raises KafkaError with INVALID_REQUEST, UNSUPPORTED_ASSIGNOR or
@@ -249,12 +251,12 @@ class ConsumerGroups:
                 raise _invalid("InstanceId can't be null.")
         elif request.epoch < STATIC_LEFT_EPOCH:
             raise _invalid("MemberEpoch is invalid.")
-        known = self._config().group_consumer_assignors
-        if request.assignor is not None and request.assignor not in known:
+        assignors = self._config().group_consumer_assignors
+        if request.assignor is not None and request.assignor not in assignors:
             raise KafkaError(
                 ErrorCode.unsupported_assignor,
                 f"ServerAssignor {request.assignor} is not supported. Supported assignors: "
-                f"{', '.join(known)}.",
+                f"{', '.join(assignors)}.",
             )
         if request.pattern:
             check_pattern(request.pattern)
@@ -293,7 +295,7 @@ class ConsumerGroups:
     ) -> ConsumerGroupMember:
         """Move the state of a static member, which rejoined under another id, to that id."""
         group_id, target = draft.group.id, draft.group.target(before.id)
-        draft.add_all(_gone(group_id, before.id))
+        draft.add_all(_removal(group_id, before.id))
         at = replace(before.at, epoch=JOINING_EPOCH, previous_epoch=JOINING_EPOCH)
         draft.add(ConsumerGroupMemberMetadata(group_id, member_id, before.subscription))
         draft.add(ConsumerGroupTargetAssignmentMember(group_id, member_id, target))
@@ -304,16 +306,19 @@ class ConsumerGroups:
     # Steps of a heartbeat
 
     def subscribe(
-        self, draft: Draft, before: ConsumerGroupMember, said: MemberSubscription
+        self, draft: Draft, before: ConsumerGroupMember, subscription: MemberSubscription
     ) -> bool:
         """Update the member's subscription (step 1); return whether the subscribed topics
         changed."""
         old, group_id = before.subscription, draft.group.id
         is_new = before.id not in draft.group.members
-        if said != old or is_new:
-            draft.add(ConsumerGroupMemberMetadata(group_id, before.id, said))
+        if subscription != old or is_new:
+            draft.add(ConsumerGroupMemberMetadata(group_id, before.id, subscription))
             self._drop_unused_patterns(draft)
-        return is_new or (said.topics, said.pattern or "") != (old.topics, old.pattern or "")
+        return is_new or (subscription.topics, subscription.pattern or "") != (
+            old.topics,
+            old.pattern or "",
+        )
 
     def move(
         self, draft: Draft, member_id: str, is_changed: bool, owned: Partitions | None
@@ -321,7 +326,7 @@ class ConsumerGroups:
         """Do steps 2 to 4.  `owned` are the partitions that the member reports; None if it did
         not."""
         group_id = draft.group.id
-        if is_changed or self._seen.get(group_id) != self._images:
+        if is_changed or self._seen_images.get(group_id) != self._images:
             self._look_at_topics(draft, is_changed)
         self._assign(draft)
         group = draft.group
@@ -333,16 +338,16 @@ class ConsumerGroups:
         at = next_assignment(member.at, goal, owned, lambda p: group.is_free(p, member_id))
         if at != member.at:
             draft.add(ConsumerGroupCurrentMemberAssignment(group_id, member_id, at))
-        self._seen[group_id] = self._images
+        self._seen_images[group_id] = self._images
 
     def _look_at_topics(self, draft: Draft, is_changed: bool) -> None:
         """Match patterns again, and bump the group epoch if topics changed (step 2)."""
         topics = self._image.topics
         for pattern in sorted(draft.group.subscribed_patterns()):
-            found = matching(pattern, topics)
-            if found != draft.group.patterns.get(pattern):
+            matches = matching(pattern, topics)
+            if matches != draft.group.patterns.get(pattern):
                 at_ms = draft.step.now.wall_ms
-                draft.add(ConsumerGroupRegularExpression(draft.group.id, pattern, found, at_ms))
+                draft.add(ConsumerGroupRegularExpression(draft.group.id, pattern, matches, at_ms))
         group = draft.group
         metadata_hash = hash_of(group.all_subscribed_topics(), topics)
         if is_changed or metadata_hash != group.metadata_hash:
@@ -371,8 +376,10 @@ class ConsumerGroups:
             )
             for member in group.members.values()
         }
-        wanted = frozenset[UUID]().union(*(one.topics for one in subscribers.values()))
-        counts = {info.id: len(info.partitions) for info in topics.values() if info.id in wanted}
+        subscribed = frozenset[UUID]().union(*(one.topics for one in subscribers.values()))
+        counts = {
+            info.id: len(info.partitions) for info in topics.values() if info.id in subscribed
+        }
         name = group.assignor(self.default_assignor)
         for member_id, target in ASSIGNORS[name](subscribers, counts).items():
             if target != group.targets.get(member_id):
@@ -411,12 +418,12 @@ class ConsumerGroups:
             self._deadlines.drop((REVOKE, draft.group.id, member.id))
         else:
             self.remove(draft, [member.id])
-        step.answer(ticket, ConsumerHeard(request.member_id, request.epoch))
+        step.respond(ticket, ConsumerHeartbeatResult(request.member_id, request.epoch))
 
     def remove(self, draft: Draft, member_ids: Collection[str]) -> None:
         group_id = draft.group.id
         for member_id in member_ids:
-            draft.add_all(_gone(group_id, member_id))
+            draft.add_all(_removal(group_id, member_id))
             self._forget_deadlines(group_id, member_id)
         self._drop_unused_patterns(draft)
         topics = draft.group.all_subscribed_topics()
@@ -469,11 +476,11 @@ class ConsumerGroups:
 
     def _group_config(self, group_id: str) -> GroupConfig:
         config, overrides = self._config(), self._image.group_configs.get(group_id)
-        made = self._made.get(group_id)
-        if made is None or made.broker is not config or made.overrides is not overrides:
+        cached = self._cached_configs.get(group_id)
+        if cached is None or cached.broker is not config or cached.overrides is not overrides:
             merged = GroupConfig.stored(overrides or {}, config)
-            made = self._made[group_id] = Made(config, overrides, merged)
-        return made.config
+            cached = self._cached_configs[group_id] = CachedConfig(config, overrides, merged)
+        return cached.config
 
     # Describing
 
@@ -490,7 +497,7 @@ class ConsumerGroups:
             for member in group.members.values()
         ]
         assignor = group.assignor(self.default_assignor)
-        step.answer(
+        step.respond(
             ticket,
             DescribedConsumers(
                 group.state.value, group.epoch, group.target_epoch, assignor, members
@@ -518,7 +525,7 @@ def is_tombstone(event: ConsumerEvent) -> bool:
             return value is None
 
 
-def _gone(group_id: str, member_id: str) -> Iterable[ConsumerEvent]:
+def _removal(group_id: str, member_id: str) -> Iterable[ConsumerEvent]:
     """Yield the tombstones of a member in Kafka's order.  The subscription, which makes it a
     member, comes last."""
     yield ConsumerGroupCurrentMemberAssignment(group_id, member_id, None)
@@ -526,7 +533,7 @@ def _gone(group_id: str, member_id: str) -> Iterable[ConsumerEvent]:
     yield ConsumerGroupMemberMetadata(group_id, member_id, None)
 
 
-def _said(old: MemberSubscription, request: ConsumerHeartbeat) -> MemberSubscription:
+def _subscription_of(old: MemberSubscription, request: ConsumerHeartbeat) -> MemberSubscription:
     """Return the old subscription with the changes of the request."""
     topics, rebalance_ms = request.topics, request.rebalance_ms
     return replace(
@@ -549,18 +556,18 @@ def _check_epoch(member: ConsumerGroupMember, request: ConsumerHeartbeat) -> Non
     """Raises KafkaError with FENCED_MEMBER_EPOCH.  The previous epoch is accepted, as the response
     with the new one may have been lost, if the member reports only partitions still assigned to
     it."""
-    known = member.at.epoch
-    if request.epoch == known:
+    current_epoch = member.at.epoch
+    if request.epoch == current_epoch:
         return
     is_behind = request.epoch == member.at.previous_epoch
     has_no_more = request.owned is not None and request.owned <= member.at.assigned.keys()
-    if request.epoch > known or not (is_behind and has_no_more):
-        compared = "greater" if request.epoch > known else "smaller"
+    if request.epoch > current_epoch or not (is_behind and has_no_more):
+        compared = "greater" if request.epoch > current_epoch else "smaller"
         raise KafkaError(
             ErrorCode.fenced_member_epoch,
             f"The consumer group member has a {compared} member epoch ({request.epoch}) than the "
-            f"one known by the group coordinator ({known}). The member must abandon all its "
-            "partitions and rejoin.",
+            f"one known by the group coordinator ({current_epoch}). The member must abandon all "
+            "its partitions and rejoin.",
         )
 
 

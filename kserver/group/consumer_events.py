@@ -219,10 +219,10 @@ EVENTS = (
 
 def by_topic(partitions: Iterable[TopicIdPartition]) -> dict[UUID, list[int]]:
     """Return the partition numbers by topic id, sorted."""
-    found: dict[UUID, list[int]] = {}
+    numbers_by_topic: dict[UUID, list[int]] = {}
     for topic, partition in sorted(partitions):
-        found.setdefault(topic, []).append(partition)
-    return found
+        numbers_by_topic.setdefault(topic, []).append(partition)
+    return numbers_by_topic
 
 
 def _record(kind: int, key: Values, value: Values | None) -> Record:
@@ -377,11 +377,11 @@ def _assignment(values: Values) -> Assignment:
 def _epochs(topics: Iterable[Values], member_epoch: int) -> Epochs:
     """Return epochs by partition.  Older brokers wrote none; the member's epoch stands in for
     each."""
-    found: dict[TopicIdPartition, int] = {}
+    epoch_by_partition: dict[TopicIdPartition, int] = {}
     for topic in topics:
         numbers, epochs = topic["partitions"], topic["assignmentEpochs"]
         if epochs is None or len(epochs) != len(numbers):
             epochs = [member_epoch] * len(numbers)
         for number, epoch in zip(numbers, epochs, strict=True):
-            found[TopicIdPartition(topic["topicId"], number)] = epoch
-    return MappingProxyType(found)
+            epoch_by_partition[TopicIdPartition(topic["topicId"], number)] = epoch
+    return MappingProxyType(epoch_by_partition)

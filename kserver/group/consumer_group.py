@@ -285,12 +285,12 @@ class ConsumerGroup:
 
     def supports_protocols(self, names: Iterable[str]) -> bool:
         """Return whether all classic members support one of these protocols."""
-        known = [
+        supported = [
             {name for name, _ in member.subscription.classic.protocols}
             for member in self.members.values()
             if member.subscription.classic is not None
         ]
-        return any(all(name in protocols for protocols in known) for name in names)
+        return any(all(name in protocols for protocols in supported) for name in names)
 
     # Offsets
 
@@ -307,8 +307,8 @@ class ConsumerGroup:
         UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION or UNSUPPORTED_VERSION."""
         if generation < 0 and not self.members:
             return None  # a client that assigns its partitions itself
-        is_nobody = generation < 0 and not member_id and instance_id is None
-        if transactional and is_nobody:
+        has_no_member = generation < 0 and not member_id and instance_id is None
+        if transactional and has_no_member:
             return None  # old clients send no member id in transactional commits
         member = self.member(member_id)
         if not (transactional or member.is_classic or knows_stale_member_epoch):
@@ -372,16 +372,16 @@ class ConsumerGroup:
         assert self.subscribed_patterns() >= self.patterns.keys()
 
 
-def hash_of(topics: Iterable[str], known: Mapping[str, TopicInfo]) -> int:
+def hash_of(topics: Iterable[str], infos: Mapping[str, TopicInfo]) -> int:
     """Return a hash of everything that an assignment depends on: which of these topics exist, and
     their partitions; 0 for none.  It is the same on each of these brokers, but differs from Apache
     Kafka's."""
-    found = sorted(topic for topic in topics if topic in known)
-    if not found:
+    existing_topics = sorted(topic for topic in topics if topic in infos)
+    if not existing_topics:
         return 0
     digest = blake2b(digest_size=8)
-    for topic in found:
-        info = known[topic]
+    for topic in existing_topics:
+        info = infos[topic]
         digest.update(b"%b%d %b\0" % (info.id.bytes, len(info.partitions), topic.encode()))
     return int.from_bytes(digest.digest(), signed=True)
 
@@ -397,5 +397,7 @@ def _check_older(
     epoch yet may commit partitions assigned to it since the epoch that it sent (KIP-1251): no
     other member can have owned them in between."""
     key = TopicIdPartition(topic_id, partition)
-    given = member.at.assigned.get(key, member.at.revoking.get(key))
-    return _stale(member) if given is None or epoch < given else ErrorCode.none
+    assignment_epoch = member.at.assigned.get(key, member.at.revoking.get(key))
+    return (
+        _stale(member) if assignment_epoch is None or epoch < assignment_epoch else ErrorCode.none
+    )

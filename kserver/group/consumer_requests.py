@@ -15,7 +15,8 @@ UNCHANGED_MS = -1
 
 
 class ConsumerHeartbeat(NamedTuple):
-    """Answered with ConsumerHeard.  Fields that are None are unchanged since the last heartbeat."""
+    """Answered with `ConsumerHeartbeatResult`.  Fields that are None are unchanged since the last
+    heartbeat."""
 
     group_id: str
     member_id: str
@@ -43,7 +44,7 @@ class ConsumerHeartbeat(NamedTuple):
         return self.epoch == 0 or (says_topics and says_rest)
 
 
-class ConsumerHeard(NamedTuple):
+class ConsumerHeartbeatResult(NamedTuple):
     member_id: str
     epoch: int
     heartbeat_interval_ms: int = 0

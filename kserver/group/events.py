@@ -138,14 +138,14 @@ class OffsetCommitted(NamedTuple):
                 },
             )
         metadata = self.metadata.encode()
-        known = self.topic_id is not NO_TOPIC_ID and self.topic_id != NO_TOPIC_ID
+        has_topic_id = self.topic_id is not NO_TOPIC_ID and self.topic_id != NO_TOPIC_ID
         return key, b"".join(
             (
                 _COMMIT_HEAD.pack(OFFSET_COMMIT_VERSION, self.offset, self.leader_epoch),
                 varint.encode_unsigned(len(metadata) + 1),
                 metadata,
                 _TIMESTAMP.pack(self.committed_ms),
-                _TOPIC_ID_FOLLOWS + self.topic_id.bytes if known else _NOTHING_FOLLOWS,
+                _TOPIC_ID_FOLLOWS + self.topic_id.bytes if has_topic_id else _NOTHING_FOLLOWS,
             )
         )
 

@@ -433,7 +433,7 @@ class ClassicGroup:
             members,
         )
 
-    def keep(self, event: ClassicGroupMetadata) -> None:
+    def replay(self, event: ClassicGroupMetadata) -> None:
         """Replace the persisted state; waiting requests and other state of members are kept."""
         self.protocol_type = event.protocol_type or None
         self.generation = event.generation

@@ -53,12 +53,12 @@ from kserver.group.records import ASSIGNMENT, CONSUMERS, SUBSCRIPTION, decoded, 
 from kserver.group.requests import (
     NO_MEMBER,
     Heartbeat,
-    Joined,
     JoinGroup,
+    JoinGroupResult,
     LeaveGroup,
     LeavingMember,
-    Synced,
     SyncGroup,
+    SyncGroupResult,
 )
 from kserver.wire.schema import Values
 
@@ -100,7 +100,7 @@ class Migration:
         assert classic is not None
         group = ConsumerGroup(group_id)
         if classic.is_empty:
-            step.keep(classic.deleted())
+            step.add_events(classic.deleted())
             return group
         self._check_upgrade(classic)
         try:
@@ -110,7 +110,7 @@ class Migration:
         except ProtocolError as error:
             text = f"the embedded consumer protocol is malformed: {error}."
             raise _cannot_upgrade(classic, text) from error
-        step.keep(classic.deleted())
+        step.add_events(classic.deleted())
         events: list[Any] = [
             ConsumerGroupMemberMetadata(group_id, m.id, m.subscription) for m in members
         ]
@@ -123,7 +123,7 @@ class Migration:
         events += [ConsumerGroupCurrentMemberAssignment(group_id, m.id, m.at) for m in members]
         for event in events:
             group.replay(event)
-        step.keep(events)
+        step.add_events(events)
         for member in members:
             self._consumers.await_session(group_id, member, step.now)
         return group
@@ -179,9 +179,9 @@ class Migration:
         """Fail the waiting requests, so that the members rejoin what is now a consumer group."""
         error = KafkaError(ErrorCode.rebalance_in_progress)
         for member in classic.members.values():
-            joined = Joined(member.id, ErrorCode.rebalance_in_progress)
-            step.answer(classic.take_join_ticket(member), joined)
-            step.answer(member.sync_ticket, error)
+            joined = JoinGroupResult(member.id, ErrorCode.rebalance_in_progress)
+            step.respond(classic.take_join_ticket(member), joined)
+            step.respond(member.sync_ticket, error)
             member.sync_ticket = None
         for kind in (JOIN, SYNC):
             self._deadlines.drop((kind, classic.id, ""))
@@ -201,7 +201,7 @@ class Migration:
             self._go_down(group.id, step)
         except KafkaError as error:
             step.events.clear()
-            step.answer(ticket, Joined(request.member_id, error.code))
+            step.respond(ticket, JoinGroupResult(request.member_id, error.code))
 
     def _join(self, group: ConsumerGroup, request: JoinGroup, ticket: Ticket, step: Step) -> None:
         low = self._config().group_min_session_timeout_ms
@@ -217,41 +217,41 @@ class Migration:
         if request.protocol_type != CONSUMERS or not group.supports_protocols(names):
             raise KafkaError(ErrorCode.inconsistent_group_protocol)
         try:
-            said = decoded(SUBSCRIPTION, request.protocols[0][1])
+            subscribed_protocol = decoded(SUBSCRIPTION, request.protocols[0][1])
         except ProtocolError as error:
             raise KafkaError(ErrorCode.inconsistent_group_protocol, str(error)) from error
         # KIP-394: a new dynamic member has to rejoin with the id that it is given here.
         if is_unknown and request.instance_id is None and request.must_know_id:
-            step.answer(ticket, Joined(member_id, ErrorCode.member_id_required))
+            step.respond(ticket, JoinGroupResult(member_id, ErrorCode.member_id_required))
             return
         draft = self._consumers.draft(group, step)
         before = self._admitted(draft, member_id, is_unknown, request.instance_id)
         if before is None:
-            step.answer(ticket, Joined(NO_MEMBER, ErrorCode.rebalance_in_progress))
+            step.respond(ticket, JoinGroupResult(NO_MEMBER, ErrorCode.rebalance_in_progress))
             return
         subscription = replace(
             before.subscription,
             instance_id=request.instance_id or before.subscription.instance_id,
-            rack_id=said["rackId"] or before.subscription.rack_id,
+            rack_id=subscribed_protocol["rackId"] or before.subscription.rack_id,
             client_id=request.client_id,
             client_host=request.client_host,
-            topics=tuple(sorted(set(said["topics"]))),
+            topics=tuple(sorted(set(subscribed_protocol["topics"]))),
             pattern=None,
             rebalance_timeout_ms=request.rebalance_ms,
             assignor=None,
             classic=ClassicProtocol(request.session_ms, request.protocols),
         )
         changed = self._consumers.subscribe(draft, before, subscription)
-        owned = self._ids(said["ownedPartitions"])
+        owned = self._ids(subscribed_protocol["ownedPartitions"])
         self._consumers.move(draft, member_id, changed, owned)
         member = draft.group.members[member_id]
         # The member has rejoined; next it has to fetch its assignment with SyncGroup.
         self._deadlines.drop((JOIN, group.id, member_id))
         self._consumers.await_session(group.id, member, step.now)
         self._deadlines.set((SYNC, group.id, member_id), step.now.ms + request.rebalance_ms)
-        step.answer(
+        step.respond(
             ticket,
-            Joined(
+            JoinGroupResult(
                 member_id,
                 generation=member.at.epoch,
                 protocol_type=CONSUMERS,
@@ -301,7 +301,7 @@ class Migration:
         self._deadlines.drop((SYNC, group.id, member.id))
         self._consumers.await_session(group.id, member, step.now)
         assignment = self._assignment(member.at.assigned, metadata)
-        step.answer(ticket, Synced(request.protocol_type, request.protocol, assignment))
+        step.respond(ticket, SyncGroupResult(request.protocol_type, request.protocol, assignment))
 
     def heartbeat_of_classic(self, request: Heartbeat, ticket: Ticket, step: Step) -> None:
         group = self._consumers.get(request.group_id)
@@ -317,9 +317,9 @@ class Migration:
         )
         if member.at.epoch < group.epoch or not (waits or member.at.state is MemberState.STABLE):
             self._await_join(group, member, step)
-            step.answer(ticket, KafkaError(ErrorCode.rebalance_in_progress))
+            step.respond(ticket, KafkaError(ErrorCode.rebalance_in_progress))
         else:
-            step.answer(ticket, None)
+            step.respond(ticket, None)
 
     def _await_join(self, group: ConsumerGroup, member: ConsumerGroupMember, step: Step) -> None:
         deadline = (JOIN, group.id, member.id)
@@ -344,14 +344,14 @@ class Migration:
         if leaving:
             self._consumers.remove(draft, leaving)
             self._go_down(group.id, step)
-        step.answer(ticket, codes)
+        step.respond(ticket, codes)
 
     def _ids(self, topics: Sequence[Values]) -> Partitions:
         """Return the partitions, with topic ids, of the topics that exist."""
-        found = [(self._consumers.topic(topic["topic"]), topic["partitions"]) for topic in topics]
+        pairs = [(self._consumers.topic(topic["topic"]), topic["partitions"]) for topic in topics]
         return frozenset(
             TopicIdPartition(topic.id, number)
-            for topic, numbers in found
+            for topic, numbers in pairs
             if topic is not None
             for number in numbers
         )
@@ -393,7 +393,7 @@ class Migration:
     def _go_down(self, group_id: str, step: Step) -> None:
         """Convert the group to a classic group if all members use the classic protocol and the
         policy allows it."""
-        draft = self._consumers.drafted(group_id, step)
+        draft = self._consumers.existing_draft(group_id, step)
         if draft is None or not draft.is_changed or draft.is_over:
             return
         group = draft.group
@@ -403,7 +403,7 @@ class Migration:
             return
         draft.is_over = True
         metadata = self._classic_metadata(group, step.now.wall_ms)
-        step.keep(group.deleted())
+        step.add_events(group.deleted())
         step.events.append(metadata)
         for member_id in group.members:
             for kind in (JOIN, SYNC):
@@ -430,15 +430,15 @@ class Migration:
         )
 
     def _member_metadata(self, member: ConsumerGroupMember, metadata: bytes) -> MemberMetadata:
-        said = member.subscription
-        assert said.classic is not None
+        subscription = member.subscription
+        assert subscription.classic is not None
         return MemberMetadata(
             member.id,
-            said.instance_id,
-            said.client_id,
-            said.client_host,
-            said.rebalance_timeout_ms,
-            said.classic.session_timeout_ms,
+            subscription.instance_id,
+            subscription.client_id,
+            subscription.client_host,
+            subscription.rebalance_timeout_ms,
+            subscription.classic.session_timeout_ms,
             metadata,
             self._assignment(member.at.assigned, metadata),
         )
@@ -473,6 +473,6 @@ def _check_generation(member: ConsumerGroupMember, generation: int) -> None:
         )
 
 
-def _cannot_upgrade(classic: ClassicGroup, why: str) -> KafkaError:
-    text = f"Cannot upgrade classic group {classic.id} to consumer group because {why}"
+def _cannot_upgrade(classic: ClassicGroup, reason: str) -> KafkaError:
+    text = f"Cannot upgrade classic group {classic.id} to consumer group because {reason}"
     return KafkaError(ErrorCode.group_id_not_found, text)

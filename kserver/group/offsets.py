@@ -91,7 +91,7 @@ class Offsets:
         if queries is None:
             queries = [(topic, list(partitions)) for topic, partitions in topics.items()]
         unstable = request.require_stable and request.group_id in self._open
-        found: list[tuple[str, list[FetchedOffset]]] = []
+        offsets_by_topic: list[tuple[str, list[FetchedOffset]]] = []
         for topic, indexes in queries:
             offsets = topics.get(topic, {})
             partitions = []
@@ -106,8 +106,8 @@ class Offsets:
                     partitions.append(
                         FetchedOffset(index, event.offset, event.leader_epoch, event.metadata)
                     )
-            found.append((topic, partitions))
-        return found
+            offsets_by_topic.append((topic, partitions))
+        return offsets_by_topic
 
     # Requests
 
@@ -188,7 +188,7 @@ class Offsets:
             )
             errors.append(ErrorCode.none)
         self._meters.offsets_committed += len(events)
-        step.answer(ticket, errors)
+        step.respond(ticket, errors)
 
     def delete(self, request: DeleteOffsets, ticket: Ticket, step: Step) -> None:
         """Raises KafkaError if the group does not exist, or has members that are not consumers."""
@@ -209,7 +209,7 @@ class Offsets:
             ):
                 step.events.append(OffsetDeleted(group.id, topic, partition))
         self._meters.offsets_deleted += len(step.events)
-        step.answer(ticket, errors)
+        step.respond(ticket, errors)
 
     def all_deleted(self, group_id: str) -> Iterator[OffsetDeleted]:
         """Yield the events that delete all offsets of a group, including pending ones."""
@@ -218,11 +218,11 @@ class Offsets:
                 yield OffsetDeleted(group_id, topic, partition)
 
     def _partitions_of(self, group_id: str) -> dict[str, dict[int, None]]:
-        found: dict[str, dict[int, None]] = {}
+        partitions_by_topic: dict[str, dict[int, None]] = {}
         for topics in self._stores_of(group_id):
             for topic, offsets in topics.items():
-                found.setdefault(topic, {}).update(dict.fromkeys(offsets))
-        return found
+                partitions_by_topic.setdefault(topic, {}).update(dict.fromkeys(offsets))
+        return partitions_by_topic
 
     def _stores_of(self, group_id: str) -> list[Topics]:
         pending = [self._pending[p][group_id] for p in self._open.get(group_id, ())]
@@ -252,17 +252,17 @@ class Offsets:
         """Yield the events that delete offsets of deleted topics.  An unknown topic may also be
         one whose znodes are unreadable, so it has to be listed as deleted."""
         for topic, groups in self._of_topic.items():
-            known = image.topics.get(topic)
-            if known is None and topic not in image.deleted_topics:
+            topic_info = image.topics.get(topic)
+            if topic_info is None and topic not in image.deleted_topics:
                 continue
-            if known is None:
+            if topic_info is None:
                 for group_id in groups:
                     stores = [offsets.get(topic, {}) for offsets in self._stores_of(group_id)]
                     for partition in {p: None for store in stores for p in store}:
                         yield OffsetDeleted(group_id, topic, partition)
-            elif self._topic_ids.get(topic) != known.id:
-                yield from self._of_another_topic(known, groups)
-                self._topic_ids[topic] = known.id
+            elif self._topic_ids.get(topic) != topic_info.id:
+                yield from self._of_another_topic(topic_info, groups)
+                self._topic_ids[topic] = topic_info.id
 
     def _of_another_topic(self, topic: TopicInfo, groups: Iterable[str]) -> Iterator[OffsetDeleted]:
         for group_id in groups:
@@ -273,7 +273,7 @@ class Offsets:
 
     # Persisted state
 
-    def keep(self, event: OffsetCommitted, producer_id: ProducerId) -> None:
+    def replay(self, event: OffsetCommitted, producer_id: ProducerId) -> None:
         self._serial += 1
         group_id, topic, partition = event[:3]
         groups = self._by_group

@@ -45,7 +45,7 @@ class JoinedMember(NamedTuple):
     metadata: bytes
 
 
-class Joined(NamedTuple):
+class JoinGroupResult(NamedTuple):
     member_id: str
     error: ErrorCode = ErrorCode.none
     generation: int = NO_GENERATION
@@ -68,7 +68,7 @@ class SyncGroup(NamedTuple):
     """Assignments by member id; only sent by the leader."""
 
 
-class Synced(NamedTuple):
+class SyncGroupResult(NamedTuple):
     protocol_type: str | None
     protocol: str | None
     assignment: bytes

@@ -88,9 +88,9 @@ class GroupShard:
             requests.DeleteOffsets: self.offsets.delete,
         }
         self._replays: dict[type, Replay] = {
-            events.ClassicGroupMetadata: lambda event, _: self._classic.keep(event),
+            events.ClassicGroupMetadata: lambda event, _: self._classic.replay(event),
             events.GroupDeleted: lambda event, _: self._classic.delete(event),
-            events.OffsetCommitted: self._keep_offset,
+            events.OffsetCommitted: self._replay_offset,
             events.OffsetDeleted: lambda event, _: self.offsets.forget(event),
         }
         for kind in consumer_events.EVENTS:
@@ -110,10 +110,10 @@ class GroupShard:
             self._classic.committed(group, request.member_id, step)
 
     def _fetch(self, request: requests.FetchOffsets, ticket: Ticket, step: Step) -> None:
-        step.answer(ticket, self.offsets.fetch(request))
+        step.respond(ticket, self.offsets.fetch(request))
 
     def _describe(self, request: requests.DescribeGroup, ticket: Ticket, step: Step) -> None:
-        step.answer(ticket, self._classic.describe(request))
+        step.respond(ticket, self._classic.describe(request))
 
     def _list(self, request: requests.ListGroups, ticket: Ticket, step: Step) -> None:
         listed = [
@@ -122,16 +122,16 @@ class GroupShard:
             if (not request.states or group.state_name.lower() in request.states)
             and (not request.types or group.type in request.types)
         ]
-        step.answer(ticket, listed)
+        step.respond(ticket, listed)
 
     def _delete(self, request: requests.DeleteGroup, ticket: Ticket, step: Step) -> None:
         group = self.groups.get(request.group_id)
         if group is None:
             raise KafkaError(ErrorCode.group_id_not_found)
         group.check_delete()
-        step.keep(self.offsets.all_deleted(group.id))
-        step.keep(group.deleted())
-        step.answer(ticket, None)
+        step.add_events(self.offsets.all_deleted(group.id))
+        step.add_events(group.deleted())
+        step.respond(ticket, None)
 
     # Deadlines
 
@@ -177,7 +177,7 @@ class GroupShard:
     def _delete_what_fits(self, deleted: Iterable[Any], step: Step) -> bool:
         """Add the events that fit into this step; return whether all of them did."""
         batch, is_all = take_what_fits(deleted, self.encode, MAX_DELETED - len(step.events))
-        step.keep(batch)
+        step.add_events(batch)
         return is_all
 
     # Loading and metadata
@@ -211,11 +211,11 @@ class GroupShard:
     def replay_end(self, producer_id: ProducerId, committed: bool) -> None:
         self.offsets.end(producer_id, committed=committed)
 
-    def _keep_offset(self, event: events.OffsetCommitted, producer_id: ProducerId) -> None:
+    def _replay_offset(self, event: events.OffsetCommitted, producer_id: ProducerId) -> None:
         if event.group_id not in self.groups:
             # Offsets can be committed for a group without members.
             self.groups[event.group_id] = ClassicGroup(event.group_id)
-        self.offsets.keep(event, producer_id)
+        self.offsets.replay(event, producer_id)
 
     def encode(self, event: Any) -> tuple[bytes, bytes | None]:
         """Encode an event.  Raises KafkaError with MESSAGE_TOO_LARGE if a client's name is too

@@ -37,9 +37,9 @@ def _compiled(pattern: str) -> Any:
     try:
         return re2.compile(pattern, options)
     except re2.error as error:
-        (why,) = error.args
-        why = why.decode(errors="replace") if isinstance(why, bytes) else str(why)
+        (reason,) = error.args
+        reason = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
         raise KafkaError(
             ErrorCode.invalid_regular_expression,
-            f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {why}.",
+            f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {reason}.",
         ) from None

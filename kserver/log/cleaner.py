@@ -33,7 +33,7 @@ from kserver.log.cleanable import Dirty
 from kserver.log.compaction import CannotClean, Compacted, Job, compact, remove_cleaned
 from kserver.log.leftovers import stage_swap
 from kserver.model import NO_TIMESTAMP, Offset, TopicPartition
-from kserver.world.pace import Pace
+from kserver.world.rate_limiter import RateLimiter
 
 if TYPE_CHECKING:
     from kserver.config.broker import BrokerConfig
@@ -198,8 +198,8 @@ class Cleaner:
             now_ms=self._clock.now_ms(),
             aborted=tuple(partition_log.aborted(0, dirty.end_offset)),
             last_of={
-                producer_id: (known.batches[-1].last_offset if known.batches else None, known.epoch)
-                for producer_id, known in partition_log.producers.producers.items()
+                producer_id: (entry.batches[-1].last_offset if entry.batches else None, entry.epoch)
+                for producer_id, entry in partition_log.producers.producers.items()
             },
             map_bytes=int(
                 config.log_cleaner_dedupe_buffer_size
@@ -208,9 +208,9 @@ class Cleaner:
             ),
             buffer_bytes=max(1, config.log_cleaner_io_buffer_size // threads),
         )
-        pace = Pace(config.log_cleaner_io_max_bytes_per_second / threads)
+        rate_limiter = RateLimiter(config.log_cleaner_io_max_bytes_per_second / threads)
         try:
-            done = await self._disk.compute(compact, self._disk, pace, job)
+            done = await self._disk.compute(compact, self._disk, rate_limiter, job)
             # Cleaning makes gaps.  Recovery takes a gap above the recovery point for damage by a
             # crash.
             await self._save(partition_log, checkpoint.RECOVERY_POINTS)

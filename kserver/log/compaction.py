@@ -49,7 +49,7 @@ from kserver.wire.batch import (
 if TYPE_CHECKING:
     from kserver.config.topic import TopicConfig
     from kserver.world.disk import Disk
-    from kserver.world.pace import Pace
+    from kserver.world.rate_limiter import RateLimiter
 
 _WRITE_BYTES = 1 << 20
 
@@ -95,9 +95,9 @@ class Compacted(NamedTuple):
     keys: int
 
 
-def compact(disk: Disk, pace: Pace, job: Job) -> Compacted:
+def compact(disk: Disk, rate_limiter: RateLimiter, job: Job) -> Compacted:
     """Compact the log's cleanable segments into `.cleaned` files.  Raises CannotClean, OSError."""
-    run = _Run(disk, pace, job)
+    run = _Run(disk, rate_limiter, job)
     run.note_keys()
     groups = []
     for sources in run.groups():
@@ -117,12 +117,12 @@ def remove_cleaned(disk: Disk, directory: str, bases: Iterable[Offset]) -> None:
 
 
 class _Run:
-    def __init__(self, disk: Disk, pace: Pace, job: Job) -> None:
+    def __init__(self, disk: Disk, rate_limiter: RateLimiter, job: Job) -> None:
         self.keys = KeyMap(job.map_bytes)
         self.read_bytes = 0
         self.written_bytes = 0
         self._disk = disk
-        self._pace = pace
+        self._rate_limiter = rate_limiter
         self._job = job
         self._transactions = self._all_transactions()
 
@@ -208,7 +208,7 @@ class _Run:
                     has_changed = True
                 if remaining:
                     out.add(remaining)
-                    self._pace.spend(len(remaining))
+                    self._rate_limiter.spend(len(remaining))
                 if retention.aborted is not None:
                     new.aborted.append(retention.aborted)
         out.flush()
@@ -251,7 +251,7 @@ class _Run:
             if not at:
                 raise CannotClean(f"{path}: incomplete batch at position {position}")
             self.read_bytes += at
-            self._pace.spend(at)
+            self._rate_limiter.spend(at)
             position += at
 
     def _cannot(self, header: Header, error: Exception) -> CannotClean:

@@ -217,7 +217,7 @@ class LogDirectory:
         """Whether acknowledged records may be lost: no clean stop, and another boot since."""
         return not self._clean and self.last.boot_id != boot_id
 
-    def found(self) -> list[TopicPartition]:
+    def topic_partitions(self) -> list[TopicPartition]:
         """Return the partitions that have a log here."""
         names = [name for name in self._disk.list(self.path) if _PARTITION.fullmatch(name)]
         return [parse_log_name(n) for n in names if self._disk.is_directory(self._file(n))]
@@ -237,7 +237,7 @@ class LogDirectory:
         ]
 
     @property
-    def named(self) -> set[TopicPartition]:
+    def checkpointed(self) -> set[TopicPartition]:
         """Partitions that the checkpoints listed at the start."""
         return {tp for offsets in self._stored.values() for tp in offsets}
 

@@ -76,7 +76,7 @@ def tidy(disk: Disk, directory: str) -> list[Offset]:
         _finish_swap(disk, directory, swaps)
         names = disk.list(directory)
     bases = [base for name in names if (base := base_offset(name, LOG)) is not None]
-    known = set(bases)
+    log_bases = set(bases)
     if bases:
         for path in retired_files(disk, directory):
             disk.remove(path)
@@ -85,7 +85,7 @@ def tidy(disk: Disk, directory: str) -> list[Offset]:
             continue
         for suffix in INDEXES:
             base = base_offset(name, suffix)
-            if base is not None and base not in known:
+            if base is not None and base not in log_bases:
                 disk.remove(f"{directory}/{name}")
     return bases
 

@@ -30,11 +30,11 @@ from kserver.errors import (
     storage_error,
 )
 from kserver.log.checkpoint import PARTITION_METADATA
+from kserver.log.concurrency import each, run_all
 from kserver.log.directory import LogDirectory, parse_log_name
 from kserver.log.log import Log, LogHome
 from kserver.log.recovery import DamagedLog
 from kserver.log.segment import FILES_A_LOG
-from kserver.log.together import each, run_all
 from kserver.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -181,12 +181,14 @@ class LogLoader:
 
         If the old log is gone, the new one is complete and takes its place.
         """
-        found: dict[TopicPartition, list[tuple[LogDirectory, str]]] = defaultdict(list)
+        futures_by_partition: dict[TopicPartition, list[tuple[LogDirectory, str]]] = defaultdict(
+            list
+        )
         for directory in self._directories:
             if not directory.failure:
                 for topic_partition, path in await self._disk.offload(directory.futures):
-                    found[topic_partition].append((directory, path))
-        for topic_partition, futures in found.items():
+                    futures_by_partition[topic_partition].append((directory, path))
+        for topic_partition, futures in futures_by_partition.items():
             (directory, path), *others = futures
             if topic_partition in self._logs:
                 self.left_over += [future for _, future in futures]

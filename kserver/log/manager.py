@@ -28,13 +28,13 @@ from uuid import UUID
 from kserver.errors import NO_DESCRIPTOR, NO_ROOM, KafkaError, NoRoom, StorageError, storage_error
 from kserver.log import checkpoint
 from kserver.log.cleaner import Cleaner
+from kserver.log.concurrency import each, run_all
 from kserver.log.directory import LogDirectory
 from kserver.log.loader import LogLoader
 from kserver.log.log import Log, LogHome
 from kserver.log.missing import MissingLogs
 from kserver.log.recovery import NOTHING_STORED, Stored
 from kserver.log.removals import Removals
-from kserver.log.together import each, run_all
 from kserver.metrics.meters import Histogram
 from kserver.model import BrokerId, Offset, TopicPartition
 
@@ -180,7 +180,7 @@ class LogManager:
         for directory in sorted(online, key=lambda d: load[id(d)]):
             try:
                 path = directory.log_path(topic_partition)
-                made = self._make(directory, path, topic_partition, topic_id, config)
+                new_log = self._make(directory, path, topic_partition, topic_id, config)
             except StorageError as error:
                 if isinstance(error, NoRoom):
                     directory.refused(error)
@@ -188,9 +188,9 @@ class LogManager:
                     raise
                 last = error
             else:
-                self.logs[topic_partition] = made
+                self.logs[topic_partition] = new_log
                 self.missing.forget(topic_partition)
-                return made
+                return new_log
         raise last
 
     def _make(
@@ -205,31 +205,31 @@ class LogManager:
         now_ms = self._world.clock.now_ms()
         try:
             directory.check_there()
-            made = Log.open(self._home, path, topic_partition, config, now_ms, stored)
+            new_log = Log.open(self._home, path, topic_partition, config, now_ms, stored)
             if topic_id is not None:
-                made.write_topic_id(topic_id)
+                new_log.write_topic_id(topic_id)
         except (OSError, StorageError) as error:
             full = storage_error(path, error)
             if not isinstance(full, NoRoom):
                 raise self._fail(directory, error) from error
             try:
                 self._disk.remove_tree(path)
-            except OSError as left:
+            except OSError as cause:
                 # Listing a directory takes a descriptor; the next try copes with files left over.
-                if left.errno not in NO_DESCRIPTOR:
-                    raise self._fail(directory, left) from left
+                if cause.errno not in NO_DESCRIPTOR:
+                    raise self._fail(directory, cause) from cause
             raise full from error
         self._directory_of[path] = directory
-        self.flush_soon(made)
-        return made
+        self.flush_soon(new_log)
+        return new_log
 
     def delete(self, topic_partition: TopicPartition) -> None:
         """Forget the log; its directory is renamed, and removed after `file.delete.delay.ms`."""
-        if (gone := self.logs.pop(topic_partition, None)) is None:
+        if (old_log := self.logs.pop(topic_partition, None)) is None:
             self._delete_damaged(topic_partition)
             return
         self.drop_future(topic_partition)
-        self._give_up(gone)
+        self._give_up(old_log)
 
     async def forget_deleted(self) -> None:
         """Remove deleted logs from the checkpoints, so that after a crash their offsets do not
@@ -248,27 +248,37 @@ class LogManager:
 
     def set_aside(self, topic_partition: TopicPartition) -> str:
         """Forget the log but keep its files, in a renamed directory; return its new path."""
-        gone = self.logs.pop(topic_partition)
+        old_log = self.logs.pop(topic_partition)
         self.drop_future(topic_partition)
-        return self._let_go(gone, "stray", durably=True)
+        return self._let_go(old_log, "stray", durably=True)
 
-    def _give_up(self, gone: Log, *, durably: bool = False) -> None:
-        path = self._let_go(gone, "delete", durably=durably)
-        self._removals.add(gone.config.file_delete_delay_ms, path)
+    def _give_up(self, old_log: Log, *, durably: bool = False) -> None:
+        path = self._let_go(old_log, "delete", durably=durably)
+        self._removals.add(old_log.config.file_delete_delay_ms, path)
 
-    def _let_go(self, gone: Log, why: str, *, durably: bool) -> str:
+    def _let_go(self, old_log: Log, suffix: str, *, durably: bool) -> str:
         """Rename the log's directory, and return its new path.  Raises StorageError."""
-        gone.abandon()
-        self.cleaner.forget(gone)
-        self._flush_due.pop(gone, None)
-        directory = self._directory_of.pop(gone.directory)
-        return self._rename(directory, gone.directory, gone.topic_partition, why, durably=durably)
+        old_log.abandon()
+        self.cleaner.forget(old_log)
+        self._flush_due.pop(old_log, None)
+        directory = self._directory_of.pop(old_log.directory)
+        return self._rename(
+            directory, old_log.directory, old_log.topic_partition, suffix, durably=durably
+        )
 
     def _rename(
-        self, directory: LogDirectory, path: str, of: TopicPartition, why: str, *, durably: bool
+        self,
+        directory: LogDirectory,
+        path: str,
+        topic_partition: TopicPartition,
+        suffix: str,
+        *,
+        durably: bool,
     ) -> str:
         try:
-            return directory.rename(path, of, why, self._world.random, durably=durably)
+            return directory.rename(
+                path, topic_partition, suffix, self._world.random, durably=durably
+            )
         except OSError as error:
             raise self._fail(directory, error) from error
 
@@ -283,16 +293,16 @@ class LogManager:
         self.drop_future(topic_partition)
         path = directory.future_path(topic_partition, self._world.random)
         stored = Stored(log_start_offset=current.segments[0].base_offset)
-        made = self._make(
+        future = self._make(
             directory, path, topic_partition, current.topic_id, current.config, stored
         )
-        self.futures[topic_partition] = made
-        return made
+        self.futures[topic_partition] = future
+        return future
 
     def drop_future(self, topic_partition: TopicPartition) -> None:
         """Abandon the move, if there is one; durably, so that the next start does not finish it."""
-        if (gone := self.futures.pop(topic_partition, None)) is not None:
-            self._give_up(gone, durably=True)
+        if (future := self.futures.pop(topic_partition, None)) is not None:
+            self._give_up(future, durably=True)
 
     async def write_checkpoints(self, partition_log: Log) -> None:
         """Write everything that the next start must know of this log.  Raises StorageError."""
@@ -583,14 +593,14 @@ class LogManager:
             failure = StorageError(str(storage_error(directory.path, error)))
             log.error("log directory %s went offline: %s", directory.path, error)
             directory.failure = failure
-            gone = self.logs_in(directory)
-            for partition_log in gone:
+            logs = self.logs_in(directory)
+            for partition_log in logs:
                 partition_log.fail(failure)
                 key = partition_log.topic_partition
                 of = self.futures if partition_log is self.futures.get(key) else self.logs
                 del of[key]
                 self._flush_due.pop(partition_log, None)
-            self.on_offline([log.topic_partition for log in gone])
+            self.on_offline([log.topic_partition for log in logs])
             self.on_directory_failed()
             failed = all(other.failure is not None for other in self._directories)
             if failed and self._all_failed is not None and not self._all_failed.done():

@@ -78,9 +78,9 @@ class MissingLogs:
 
     def find(self, logs: Collection[TopicPartition], boot_id: str) -> None:
         """Note in each directory its missing logs.  Call it after all `logs` were opened."""
-        found = {*logs}.union(*(directory.damaged for directory in self._directories))
+        existing = {*logs}.union(*(directory.damaged for directory in self._directories))
         for directory in self._directories:
-            for topic_partition in directory.named - found:
+            for topic_partition in directory.checkpointed - existing:
                 end = proven_end(directory.stored_offsets(topic_partition, boot_id))
                 if end is not None:
                     directory.missing[topic_partition] = end
@@ -163,7 +163,7 @@ def accept_loss(
                 )
             directory.lock()
             locks.callback(directory.unlock)
-        with_log = [d for d in directories if topic_partition in d.found()]
+        with_log = [d for d in directories if topic_partition in d.topic_partitions()]
         home = with_log[0] if with_log else directories[0]
         path = home.log_path(topic_partition)
         disk.make_directories(path)

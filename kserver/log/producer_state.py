@@ -225,9 +225,9 @@ class ProducerStateManager:
                 and batch.last_offset < producer.batches[0].first_offset
             ):
                 earlier.setdefault(batch.producer_id, []).append(batch)
-        for producer_id, found in earlier.items():
+        for producer_id, earlier_batches in earlier.items():
             recent = self._producers[producer_id].batches
-            for batch in reversed(found):
+            for batch in reversed(earlier_batches):
                 follows = (_last_sequence(batch) + 1) & _LAST_SEQUENCE == recent[0].first_sequence
                 if len(recent) == KEPT_BATCHES or not follows:
                     break
@@ -450,5 +450,5 @@ def _fenced(producer_id: ProducerId, epoch: int, producer: ProducerStateEntry) -
     )
 
 
-def _corrupt(path: str, why: str) -> StorageError:
-    return StorageError(f"{path}: {why}; remove it to replay the log instead")
+def _corrupt(path: str, reason: str) -> StorageError:
+    return StorageError(f"{path}: {reason}; remove it to replay the log instead")

@@ -87,7 +87,7 @@ class Header(NamedTuple):
         return self.base_offset + self.last_offset_delta
 
 
-class Found(NamedTuple):
+class BatchPosition(NamedTuple):
     """A batch: its position in the file, its size, its last offset."""
 
     position: int
@@ -329,16 +329,16 @@ class LogSegment:
         self.is_index_full = self.offsets.is_full() or self.times.is_full()
         self.end_offset = self.base_offset
 
-    def find(self, offset: Offset) -> Found:
+    def find(self, offset: Offset) -> BatchPosition:
         """Return the first batch that ends at `offset` or later, or the segment's end with size 0.
 
         May wait for the disk.
         """
-        found = self._find(self._position_before(offset), offset, self.file.read_at, self.size)
-        assert found is not None
-        return found
+        batch = self._find(self._position_before(offset), offset, self.file.read_at, self.size)
+        assert batch is not None
+        return batch
 
-    def find_cached(self, offset: Offset) -> Found | None:
+    def find_cached(self, offset: Offset) -> BatchPosition | None:
         """Do the same, but return None if that would wait or search through too many bytes."""
         position = self.offsets.position_before(offset)
         if position:
@@ -359,7 +359,9 @@ class LogSegment:
             return 0
         return position
 
-    def _find(self, position: int, offset: Offset, read: ReadAt, limit: int) -> Found | None:
+    def _find(
+        self, position: int, offset: Offset, read: ReadAt, limit: int
+    ) -> BatchPosition | None:
         end = self.size
         while position < end:
             block = read(position, min(_BLOCK_BYTES, end - position))
@@ -369,14 +371,14 @@ class LogSegment:
             while len(block) - at >= _NAVIGATION.size:
                 base_offset, length, delta = _NAVIGATION.unpack_from(block, at)
                 if base_offset + delta >= offset:
-                    return Found(position + at, length + LOG_OVERHEAD, base_offset + delta)
+                    return BatchPosition(position + at, length + LOG_OVERHEAD, base_offset + delta)
                 if length <= 0:
                     raise self.broken(position + at)
                 at += length + LOG_OVERHEAD
             if not at:
                 raise self.broken(position)
             position += at
-        return Found(end, 0, self.end_offset - 1)
+        return BatchPosition(end, 0, self.end_offset - 1)
 
     def _is_batch_before(self, offset: Offset, head: bytes) -> bool:
         """Return whether `head`, to which the index led, is a batch that does not start after
@@ -417,18 +419,18 @@ class LogSegment:
         """Return the position of the batch that a time index entry describes, or None."""
         if entry.timestamp == NO_TIMESTAMP:
             return 0
-        found = self.find(entry.offset)
-        header = next(self.headers(found.position), None)
+        batch = self.find(entry.offset)
+        header = next(self.headers(batch.position), None)
         is_it = header is not None and header[1].max_timestamp == entry.timestamp
-        return found.position if is_it else None
+        return batch.position if is_it else None
 
-    def batch_at(self, position: int) -> Found | None:
+    def batch_at(self, position: int) -> BatchPosition | None:
         """Return the batch that begins at `position`; None if its header is not in memory."""
         head = self.file.read_cached(position, _NAVIGATION.size)
         if head is None:
             return None
         base_offset, length, delta = _NAVIGATION.unpack(head)
-        return Found(position, length + LOG_OVERHEAD, base_offset + delta)
+        return BatchPosition(position, length + LOG_OVERHEAD, base_offset + delta)
 
     def upper_bound(self, position: int, up_to: Offset) -> Offset:
         """Return a bound above every offset before `position`, at most `up_to`; exact if that is
@@ -437,8 +439,8 @@ class LogSegment:
             return up_to
         if not position <= entry.position <= self.size - HEADER_SIZE:
             return up_to
-        found = self.batch_at(entry.position)
-        if found is None or found.last_offset > entry.offset:
+        batch = self.batch_at(entry.position)
+        if batch is None or batch.last_offset > entry.offset:
             return up_to
         return min(entry.offset, up_to)
 
@@ -466,18 +468,18 @@ class LogSegment:
 
     def cut_at(self, offset: Offset) -> Cut:
         """Return where to cut to remove every record of `offset` and above.  Waits for the disk."""
-        found = self.find(offset)
+        batch = self.find(offset)
         end = self.base_offset
-        for _, header in self.headers(self._position_before(offset - 1), found.position):
+        for _, header in self.headers(self._position_before(offset - 1), batch.position):
             end = header.last_offset + 1
         latest = self.times.last_before(offset)
         start = self._position_before(latest.offset)
-        for _, header in self.headers(start, found.position):
+        for _, header in self.headers(start, batch.position):
             if header.max_timestamp > latest.timestamp:
                 latest = TimestampOffset(header.max_timestamp, header.last_offset)
-        first = next(self.headers(0, found.position), None)
+        first = next(self.headers(0, batch.position), None)
         first_timestamp = first[1].max_timestamp if first else NO_TIMESTAMP
-        return Cut(found.position, end, latest, first_timestamp)
+        return Cut(batch.position, end, latest, first_timestamp)
 
     def truncate(self, cut: Cut, config: TopicConfig) -> None:
         """Activate the segment, ending at the cut.

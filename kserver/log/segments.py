@@ -28,7 +28,7 @@ from kserver.log.segment import (
     SEGMENT_SUFFIXES,
     SNAPSHOT,
     SWAP,
-    Found,
+    BatchPosition,
     LogSegment,
     segment_path,
 )
@@ -169,8 +169,8 @@ class Segments:
     def drop(self, segments: Collection[LogSegment]) -> list[str]:
         """Remove segments; return their renamed files, which readers may still use."""
         renamed = [path for segment in segments for path in self._retire(segment)]
-        gone = set(segments)
-        self._set([segment for segment in self._row if segment not in gone])
+        dropped = set(segments)
+        self._set([segment for segment in self._row if segment not in dropped])
         return renamed
 
     def replace(self, sources: Sequence[LogSegment], now_ms: int) -> list[str]:
@@ -245,27 +245,27 @@ class Segments:
         """Read from disk what `read` needs for these offsets; return the places for `remember`."""
         places = []
         for offset in offsets:
-            segment, found = self.find(offset)
-            segment.file.read_at(found.position, _HEADER_BYTES)
-            places.append((offset, segment, found.position))
+            segment, batch = self.find(offset)
+            segment.file.read_at(batch.position, _HEADER_BYTES)
+            places.append((offset, segment, batch.position))
         return places
 
-    def find(self, offset: Offset) -> tuple[LogSegment, Found]:
+    def find(self, offset: Offset) -> tuple[LogSegment, BatchPosition]:
         """Return the first batch that ends at `offset` or later.  May wait for the disk."""
         for segment in self.starting_at(offset):
-            found = segment.find(offset)
-            if found.size:
+            batch = segment.find(offset)
+            if batch.size:
                 break
-        return segment, found
+        return segment, batch
 
     def _locate(self, offset: Offset) -> Place | None:
         """Return the result of `find`, or None if it would have to wait."""
         for segment in self.starting_at(offset):
-            found = segment.find_cached(offset)
-            if found is None:
+            batch = segment.find_cached(offset)
+            if batch is None:
                 return None
-            position = found.position
-            if found.size:
+            position = batch.position
+            if batch.size:
                 break
         self.remember(offset, segment, position)
         return segment, position
@@ -283,13 +283,13 @@ class Segments:
 
     def aborted(self, first: Offset, upper_bound: Offset) -> list[AbortedTransaction]:
         """Return the aborted transactions with records in [first, upper_bound)."""
-        found: list[AbortedTransaction] = []
+        transactions: list[AbortedTransaction] = []
         for segment in self.starting_at(first):
             some, is_all = segment.aborted.collect(first, upper_bound)
-            found += some
+            transactions += some
             if is_all:
                 break
-        return found
+        return transactions
 
     def first_at(self, timestamp: int, start: Offset) -> TimestampedOffset | None:
         """Return the first record from `start` on whose timestamp is at least `timestamp`.
@@ -340,9 +340,9 @@ class Segments:
                 assert segment.end_offset <= self._bases[number + 1]
         assert self.active.end_offset == log_end_offset
         for offset, (segment, position) in self._places.items():
-            found_segment, found = self.find(offset)
-            is_there = (segment, position) == (found_segment, found.position)
-            assert is_there or (position == segment.size and found.position == 0), offset
+            found_segment, batch = self.find(offset)
+            is_there = (segment, position) == (found_segment, batch.position)
+            assert is_there or (position == segment.size and batch.position == 0), offset
 
 
 def roll_jitter_ms(config: TopicConfig, random: Random) -> int:

@@ -112,14 +112,14 @@ class TransactionIndex:
         If they are not, a later segment's index may hold more, since a transaction's entry is in
         the segment of its marker.
         """
-        found = []
+        transactions = []
         for entry in self.entries():
             if entry.last_offset >= first and entry.first_offset < upper_bound:
-                found.append(entry)
+                transactions.append(entry)
             # At that abort, everything below the bound was decided: later entries start above it.
             if entry.last_stable_offset >= upper_bound:
-                return found, True
-        return found, False
+                return transactions, True
+        return transactions, False
 
     def truncate_to(self, offset: Offset) -> None:
         """Remove the transactions whose marker is at or after `offset`.  Raises NoRoom."""

@@ -402,7 +402,7 @@ def _walk(batch: RecordBatch, unfolded: bytes, earliest: int, latest: int, keyed
         reader = RecordReader(
             unfolded, batch.count, 0, batch.last_offset_delta, batch.base_timestamp, None
         )
-        while reader.left:
+        while reader.remaining:
             for _, timestamp, key, _, _ in reader.take(_WALKED_AT_ONCE):
                 if timestamp > largest:
                     largest = timestamp

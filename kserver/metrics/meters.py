@@ -69,7 +69,7 @@ class AllTopics:
 
     def __init__(self) -> None:
         self.by_topic: dict[str, TopicMeters] = {}
-        self._gone = TopicMeters()
+        self._removed_topics = TopicMeters()
 
     def of(self, topic: str) -> TopicMeters:
         meters = self.by_topic.get(topic)
@@ -82,11 +82,15 @@ class AllTopics:
         meters = self.by_topic.pop(topic, None)
         if meters is not None:
             for name in COUNTERS:
-                setattr(self._gone, name, getattr(self._gone, name) + getattr(meters, name))
+                setattr(
+                    self._removed_topics,
+                    name,
+                    getattr(self._removed_topics, name) + getattr(meters, name),
+                )
 
     def total(self, name: str) -> int:
         """Return the sum of a counter over all topics, including removed ones."""
-        count: int = getattr(self._gone, name)
+        count: int = getattr(self._removed_topics, name)
         for meters in self.by_topic.values():
             count += getattr(meters, name)
         return count
@@ -179,15 +183,15 @@ class Histogram:
         if self._then:
             counts = [now - then for now, then in zip(counts, self._then[0], strict=True)]
         total = sum(counts)
-        found = []
+        quantile_values = []
         for share in shares:
             remaining = share * total
             bucket = 0
             while bucket < STEPS and remaining > counts[bucket]:
                 remaining -= counts[bucket]
                 bucket += 1
-            found.append(BOUNDS[min(bucket, STEPS - 1)] if total else 0.0)
-        return found
+            quantile_values.append(BOUNDS[min(bucket, STEPS - 1)] if total else 0.0)
+        return quantile_values
 
 
 class RequestMeter:

@@ -54,10 +54,10 @@ class Metric:
     def mbean(self) -> str:
         if not self.group:
             return ""
-        named = "" if self.attribute else f",name={self.name}"
+        name = "" if self.attribute else f",name={self.name}"
         tags = "".join(f",{label}=*" for label in self.labels)
         after = f" {self.name}" if self.attribute else ""
-        return f"{self.group}:type={self.type}{named}{tags}{after}"
+        return f"{self.group}:type={self.type}{name}{tags}{after}"
 
     def exposed(self, naming: str = JMX) -> str:
         """Return its name in Prometheus."""

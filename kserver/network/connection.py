@@ -29,7 +29,7 @@ from kserver.errors import ProtocolError
 from kserver.network.conversation import Buffers, Conversation, Dispatch
 from kserver.network.throttle import Throttle
 from kserver.world.disk import Disk, FileRange
-from kserver.world.usage import monotonic_s
+from kserver.world.process_resources import monotonic_s
 
 JOIN_BELOW_BYTES = 8 * 1024
 COPY_BELOW_BYTES = 64 * 1024

@@ -30,7 +30,7 @@ from kserver.network.connection import SHUTDOWN, Connection
 from kserver.network.conversation import Buffers, Dispatch
 from kserver.network.quota import ConnectionRates
 from kserver.network.stream import StreamConnection
-from kserver.world import usage
+from kserver.world import process_resources
 from kserver.world.disk import Disk
 
 log = logging.getLogger(__name__)
@@ -179,11 +179,11 @@ class Listeners:
         def connection() -> StreamConnection:
             return StreamConnection(
                 loop,
-                lambda made: self._open_session(endpoint, made),
+                lambda connection_: self._open_session(endpoint, connection_),
                 max_frame_bytes=self._limits.max_frame_bytes,
                 buffers=self._buffers,
                 disk=self._disk,
-                on_open=lambda made: self._admit(made, endpoint.listener),
+                on_open=lambda connection_: self._admit(connection_, endpoint.listener),
                 on_close=self._forget,
             )
 
@@ -342,7 +342,7 @@ class Listeners:
         Counted at most once per second, and not while many are free: a new descriptor is always the
         lowest free number.
         """
-        most = usage.most_files()
+        most = process_resources.most_files()
         if sock.fileno() < most // 2:
             return True
         now_s = loop.time()

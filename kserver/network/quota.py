@@ -173,14 +173,14 @@ class Tracked(Generic[T]):
         return len(self._counts)
 
     def of(self, owner: object) -> T:
-        found = self._counts.get(owner)
-        if found is None:
+        count = self._counts.get(owner)
+        if count is None:
             if len(self._counts) >= MAX_TRACKED:
                 self._counts.popitem(last=False)
-            found = self._counts[owner] = self._new()
+            count = self._counts[owner] = self._new()
         else:
             self._counts.move_to_end(owner)
-        return found
+        return count
 
 
 class RateQuota:
@@ -194,10 +194,10 @@ class RateQuota:
 
     def charge(self, user: str, client_id: str, amount: float, now_ms: int) -> int:
         """Count an amount that was used; return the throttle time in ms."""
-        found = self.bounds.of(user, client_id)
-        if found is None:
+        owner_and_bound = self.bounds.of(user, client_id)
+        if owner_and_bound is None:
             return 0
-        owner, bound = found
+        owner, bound = owner_and_bound
         rate = self._rates.of(owner)
         rate.record(amount, now_ms)
         return min(rate.wait_ms(bound, now_ms), self._longest_ms)
@@ -208,10 +208,10 @@ class RateQuota:
         An amount above the bound is admitted if nothing was used before, else it would wait for
         ever.
         """
-        found = self.bounds.of(user, client_id)
-        if found is None:
+        owner_and_bound = self.bounds.of(user, client_id)
+        if owner_and_bound is None:
             return 0
-        owner, bound = found
+        owner, bound = owner_and_bound
         rate = self._rates.of(owner)
         is_first = rate.measure(now_ms)[0] == 0
         rate.record(amount, now_ms)
@@ -222,8 +222,8 @@ class RateQuota:
 
     def most(self, user: str, client_id: str) -> float | None:
         """Return the maximum that may be used at once; None without a bound."""
-        found = self.bounds.of(user, client_id)
-        return None if found is None else found[1] * self._window.most_s
+        owner_and_bound = self.bounds.of(user, client_id)
+        return None if owner_and_bound is None else owner_and_bound[1] * self._window.most_s
 
 
 class MutationQuota:
@@ -241,10 +241,10 @@ class MutationQuota:
 
         With `strict`, refuses while the bucket is overdrawn; else it is overdrawn further.
         """
-        found = self.bounds.of(user, client_id)
-        if found is None:
+        owner_and_bound = self.bounds.of(user, client_id)
+        if owner_and_bound is None:
             return True, 0
-        owner, bound = found
+        owner, bound = owner_and_bound
         bucket = self._buckets.of(owner)
         if strict and bucket.tokens(bound, now_ms) < 0:
             return False, bucket.wait_ms(bound, now_ms)

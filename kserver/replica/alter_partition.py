@@ -37,7 +37,7 @@ RETRY_S = 0.1
 REFUSED = frozenset({ErrorCode.ineligible_replica, ErrorCode.operation_not_attempted})
 
 
-class _Proposed(NamedTuple):
+class _PendingProposal(NamedTuple):
     partition: Partition
     leader: Leader
     proposal: IsrProposal
@@ -63,7 +63,7 @@ class AlterPartitionManager:
         self._to_controller = to_controller
         self._on_decided = on_decided
         self._meters = meters
-        self._open: list[_Proposed] = []
+        self._open: list[_PendingProposal] = []
         self._has_open = asyncio.Event()
 
     def propose(self, partition: Partition, proposal: IsrProposal) -> None:
@@ -75,7 +75,7 @@ class AlterPartitionManager:
             sorted(leader.isr),
             sorted(proposal.isr),
         )
-        self._open.append(_Proposed(partition, leader, proposal))
+        self._open.append(_PendingProposal(partition, leader, proposal))
         self._has_open.set()
 
     async def run(self) -> None:
@@ -89,39 +89,39 @@ class AlterPartitionManager:
         finally:
             self._to_controller.close()
 
-    async def _send(self, proposed: list[_Proposed]) -> None:
+    async def _send(self, entries: list[_PendingProposal]) -> None:
         try:
-            request = partial(self._request, proposed)
-            answer = await self._to_controller.call(ApiKey.ALTER_PARTITION, request)
-            if answer.error_code is not ErrorCode.none:
-                raise KafkaError(answer.error_code)
-            decided = {
+            request = partial(self._request, entries)
+            response = await self._to_controller.call(ApiKey.ALTER_PARTITION, request)
+            if response.error_code is not ErrorCode.none:
+                raise KafkaError(response.error_code)
+            results = {
                 (topic.topic_id, partition.partition_index): partition
-                for topic in answer.topics
+                for topic in response.topics
                 for partition in topic.partitions
             }
         except (OSError, KafkaError) as error:
             log.warning("AlterPartition request failed, will retry: %s", error)
-            decided = {}
-        again = []
-        for entry in proposed:
+            results = {}
+        retries = []
+        for entry in entries:
             key = entry.partition.topic_id, entry.partition.topic_partition.partition
-            if entry.is_open and not self._decided(entry, decided.get(key)):
-                again.append(entry)
-        if again:
+            if entry.is_open and not self._on_result(entry, results.get(key)):
+                retries.append(entry)
+        if retries:
             await asyncio.sleep(RETRY_S)
-            self._open += again
+            self._open += retries
             self._has_open.set()
 
-    def _decided(self, entry: _Proposed, answer: Any) -> bool:
-        if answer is None:
+    def _on_result(self, entry: _PendingProposal, result: Any) -> bool:
+        if result is None:
             return False
-        code = answer.error_code
+        code = result.error_code
         if code is ErrorCode.none:
-            difference = len(answer.isr) - len(entry.leader.isr)
+            difference = len(result.isr) - len(entry.leader.isr)
             self._meters.isr_expands += difference > 0
             self._meters.isr_shrinks += difference < 0
-            entry.leader.accepted(entry.proposal, answer.isr, answer.partition_epoch)
+            entry.leader.accepted(entry.proposal, result.isr, result.partition_epoch)
         elif code in REFUSED:
             self._meters.failed_isr_updates += 1
             entry.leader.refused(entry.proposal)
@@ -136,9 +136,9 @@ class AlterPartitionManager:
         self._on_decided(entry.partition)
         return True
 
-    def _request(self, proposed: list[_Proposed], new: versions.MessageShape) -> Any:
+    def _request(self, entries: list[_PendingProposal], new: versions.MessageShape) -> Any:
         topics: dict[UUID, list[Any]] = {}
-        for partition, leader, proposal in proposed:
+        for partition, leader, proposal in entries:
             isr = sorted(proposal.isr)
             epochs = {**proposal.broker_epochs, self._id: self._broker_epoch()}
             topics.setdefault(partition.topic_id, []).append(

@@ -75,10 +75,10 @@ def when_committed(
         return [outcome for outcome in outcomes if outcome is not None]
 
     def ready() -> bool:
-        known = known_by_now(None)
-        if len(known) < len(appends):
+        codes = known_by_now(None)
+        if len(codes) < len(appends):
             return False
-        on_committed(known)
+        on_committed(codes)
         return True
 
     def expired() -> None:

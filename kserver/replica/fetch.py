@@ -10,7 +10,7 @@ A consumer that sends its rack may be redirected to a replica there (selector.py
 as the leader does, up to the high watermark that it knows.
 
 Reads return file ranges, not bytes.  If finding the range would wait for the disk, `read` stops and
-names the log; `warmed` reads those pages into memory in a thread, and tries again.
+names the log; `read_cold` reads those pages into memory in a thread, and tries again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kserver.model import NO_BROKER, NO_EPOCH, BrokerId, Offset
 from kserver.replica.fetch_session import FetchPartition
 from kserver.replica.manager import ReplicaManager
 from kserver.replica.partition import Partition
-from kserver.replica.truncation import Diverging, divergence
+from kserver.replica.truncation import DivergingEpoch, divergence
 from kserver.world.disk import FileRange
 
 
@@ -43,7 +43,7 @@ class Read(NamedTuple):
     size: int = 0
     aborted: Sequence[AbortedTransaction] | None = ()
     """None if not requested: the client reads uncommitted records too."""
-    diverging: Diverging | None = None
+    diverging: DivergingEpoch | None = None
     """Where the client's log diverges from this one (KIP-595)."""
     meters: TopicMeters | None = None
     """Meters of its topic; None if the partition is not hosted here."""
@@ -109,7 +109,7 @@ def read(
                     partition, fetch_info.offset, limits.rack, limits.listener
                 )
                 if preferred != NO_BROKER:
-                    reads.append(_elsewhere(fetch_info, partition, preferred, limits))
+                    reads.append(_redirect(fetch_info, partition, preferred, limits))
                     continue
             diverging = None
             if fetch_info.last_fetched_epoch >= 0:
@@ -119,25 +119,25 @@ def read(
                 up_to = log.log_end_offset
             else:
                 up_to = log.last_stable_offset if limits.read_committed else log.high_watermark
-            found: Slice | Cold | None = None
+            result: Slice | Cold | None = None
             # Throttled replicas get an empty response, and so do partitions after the response is
             # full.
             held_back = is_follower and replicas.holds_back(partition, limits.follower)
             if diverging is None and not held_back and (remaining > 0 or at_least_one):
                 max_bytes = fetch_info.max_bytes if fetch_info.max_bytes < remaining else remaining
-                found = log.read(
+                result = log.read(
                     fetch_info.offset, max_bytes, up_to=up_to, at_least_one=at_least_one
                 )
-                if found is COLD:
+                if result is COLD:
                     return NotInMemory(log, fetch_info.offset, max_bytes, up_to)
             data, size = None, 0
             aborted: Sequence[AbortedTransaction] | None = () if limits.read_committed else None
-            if isinstance(found, Slice) and found.size:
-                data, size = found.data, found.size
+            if isinstance(result, Slice) and result.size:
+                data, size = result.data, result.size
                 at_least_one = False
                 remaining -= size
                 if limits.read_committed:
-                    aborted = _aborted(log, fetch_info.offset, found.upper_bound)
+                    aborted = _aborted(log, fetch_info.offset, result.upper_bound)
             reads.append(
                 Read(
                     fetch_info,
@@ -167,7 +167,7 @@ def _aborted(log: Log, first: Offset, upper_bound: Offset) -> list[AbortedTransa
         raise log.failed(error) from error
 
 
-async def warmed(
+async def read_cold(
     replicas: ReplicaManager,
     fetch_infos: Sequence[FetchPartition],
     limits: FetchLimits,
@@ -180,13 +180,13 @@ async def warmed(
             await cold.log.read_cold(
                 cold.offset, cold.max_bytes, up_to=cold.up_to, at_least_one=True
             )
-        found = read(replicas, fetch_infos, limits)
-        if not isinstance(found, NotInMemory):
-            return found
-        cold = found
+        reads = read(replicas, fetch_infos, limits)
+        if not isinstance(reads, NotInMemory):
+            return reads
+        cold = reads
 
 
-def _elsewhere(
+def _redirect(
     fetch_info: FetchPartition, partition: Partition, preferred: BrokerId, limits: FetchLimits
 ) -> Read:
     log = partition.log

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from kserver.errors import ProtocolError
 from kserver.model import BrokerId, Offset
 from kserver.replica.follower_session import PartitionKey, Position, SessionRequest
-from kserver.replica.truncation import Diverging
+from kserver.replica.truncation import DivergingEpoch
 from kserver.wire import varint
 
 FIRST_VERSION, LAST_VERSION = 13, 17
@@ -26,7 +26,7 @@ _REPLICA = struct.Struct(">i")
 # max wait, min bytes, max bytes, isolation level, session id and epoch
 _LIMITS = struct.Struct(">iiibii")
 # index, current leader epoch, offset, last fetched epoch, log start offset, max bytes, no tags
-_WANTED = struct.Struct(">iiqiqib")
+_PARTITION_REQUEST = struct.Struct(">iiqiqib")
 # One tagged field, number 1, of 13 bytes: replica id and epoch, no tags (KIP-903)
 _REPLICA_STATE = struct.Struct(">bbbiqb")
 _INDEX = struct.Struct(">i")
@@ -49,7 +49,7 @@ class FetchLimits(NamedTuple):
     partition_max_bytes: int
 
 
-class Fetched(NamedTuple):
+class FetchedPartition(NamedTuple):
     """One partition of the response; `records` is a view of the frame."""
 
     key: PartitionKey
@@ -57,14 +57,14 @@ class Fetched(NamedTuple):
     high_watermark: Offset
     log_start_offset: Offset
     records: memoryview
-    diverging: Diverging | None
+    diverging: DivergingEpoch | None
 
 
 class FetchResponse(NamedTuple):
     throttle_ms: int
     error_code: int
     session_id: int
-    partitions: list[Fetched]
+    partitions: list[FetchedPartition]
 
 
 def write_request(
@@ -103,7 +103,9 @@ def write_request(
 
 def _partition(key: PartitionKey, position: Position, max_bytes: int) -> bytes:
     leader_epoch, offset, last_epoch, log_start_offset = position
-    return _WANTED.pack(key[1], leader_epoch, offset, last_epoch, log_start_offset, max_bytes, 0)
+    return _PARTITION_REQUEST.pack(
+        key[1], leader_epoch, offset, last_epoch, log_start_offset, max_bytes, 0
+    )
 
 
 def _topics(partitions: Iterable[tuple[PartitionKey, bytes]]) -> list[bytes]:
@@ -129,20 +131,20 @@ def _read_response(frame: memoryview) -> FetchResponse:
     if tags:
         raise ProtocolError("a Fetch response with tagged fields in its header")
     at = _HEAD.size
-    partitions: list[Fetched] = []
+    partitions: list[FetchedPartition] = []
     topics, at = varint.decode_unsigned(frame, at)
     for _ in range(topics - 1):
         topic_id = bytes(frame[at : at + 16])
         count, at = varint.decode_unsigned(frame, at + 16)
         for _ in range(count - 1):
-            fetched, at = _read_partition(frame, at, topic_id)
-            partitions.append(fetched)
+            partition, at = _read_partition(frame, at, topic_id)
+            partitions.append(partition)
         at = _skip_tags(frame, at)
     _skip_tags(frame, at)
     return FetchResponse(throttle_ms, code, session_id, partitions)
 
 
-def _read_partition(frame: memoryview, at: int, topic_id: bytes) -> tuple[Fetched, int]:
+def _read_partition(frame: memoryview, at: int, topic_id: bytes) -> tuple[FetchedPartition, int]:
     index, code, high_watermark, _, log_start_offset = _FIXED.unpack_from(frame, at)
     aborted, at = varint.decode_unsigned(frame, at + _FIXED.size)
     for _ in range(aborted - 1):
@@ -158,12 +160,14 @@ def _read_partition(frame: memoryview, at: int, topic_id: bytes) -> tuple[Fetche
     else:
         diverging, at = _read_tags(frame, end)
     return (
-        Fetched((topic_id, index), code, high_watermark, log_start_offset, records, diverging),
+        FetchedPartition(
+            (topic_id, index), code, high_watermark, log_start_offset, records, diverging
+        ),
         at,
     )
 
 
-def _read_tags(frame: memoryview, at: int) -> tuple[Diverging | None, int]:
+def _read_tags(frame: memoryview, at: int) -> tuple[DivergingEpoch | None, int]:
     diverging = None
     count, at = varint.decode_unsigned(frame, at)
     for _ in range(count):
@@ -171,7 +175,7 @@ def _read_tags(frame: memoryview, at: int) -> tuple[Diverging | None, int]:
         size, at = varint.decode_unsigned(frame, at)
         if tag == _DIVERGING_TAG:
             epoch, end_offset = _DIVERGING.unpack_from(frame, at)
-            diverging = Diverging(epoch, end_offset) if epoch >= 0 else None
+            diverging = DivergingEpoch(epoch, end_offset) if epoch >= 0 else None
         at += size
         if at > len(frame):
             raise ProtocolError("truncated tagged field")

@@ -14,7 +14,7 @@ request was lost or repeated); the client starts again with a full fetch.
 
 A follower's session may have a thousand partitions of which one is written to.  So its fetch looks
 only at those that are *active*: the request named them, something about them has changed since the
-last look (`noticed`), or they were not idle then: there was an error, or more to read.  Every
+last look (`mark_active`), or they were not idle then: there was an error, or more to read.  Every
 LOOK_ALL_MS it looks at all, for changes that are not reported, such as a log start moved by
 retention.
 
@@ -65,7 +65,7 @@ class FetchPartition(NamedTuple):
 
 
 @dataclass(slots=True)
-class Known:
+class CachedPartition:
     """State of a partition last sent to the client; a change is a reason to send it again."""
 
     fetch_info: FetchPartition
@@ -79,7 +79,7 @@ class FetchSession:
     created_ms: int
     used_ms: int
     epoch: int = 1
-    partitions: dict[SessionKey, Known] = field(default_factory=dict)
+    partitions: dict[SessionKey, CachedPartition] = field(default_factory=dict)
     active: dict[SessionKey, None] = field(default_factory=dict)
     clock: SessionClock = field(default_factory=SessionClock)
     unnamed: set[SessionKey] = field(default_factory=set)
@@ -87,53 +87,53 @@ class FetchSession:
     _looked_ms: int = 0
 
     def update(
-        self, named: Iterable[FetchPartition], forgotten: Iterable[SessionKey]
+        self, new_infos: Iterable[FetchPartition], forgotten: Iterable[SessionKey]
     ) -> list[FetchPartition]:
         """Add, change and remove partitions; return the removed ones."""
-        gone = []
+        removals = []
         for key in forgotten:
-            known = self.partitions.pop(key, None)
-            if known is not None:
+            cached = self.partitions.pop(key, None)
+            if cached is not None:
                 self.active.pop(key, None)
                 self.unnamed.discard(key)
-                gone.append(known.fetch_info)
-        for fetch_info in named:
-            known = self.partitions.get(fetch_info.key)
-            if known is None:
-                self.partitions[fetch_info.key] = Known(fetch_info)
+                removals.append(cached.fetch_info)
+        for fetch_info in new_infos:
+            cached = self.partitions.get(fetch_info.key)
+            if cached is None:
+                self.partitions[fetch_info.key] = CachedPartition(fetch_info)
                 if fetch_info.topic is None:
                     self.unnamed.add(fetch_info.key)
             else:
                 if fetch_info.topic is None:
                     # The topic was deleted: these are not partitions of another topic with its
                     # name.
-                    fetch_info = fetch_info._replace(topic=known.fetch_info.topic)
-                if fetch_info.current_leader_epoch != known.fetch_info.current_leader_epoch:
+                    fetch_info = fetch_info._replace(topic=cached.fetch_info.topic)
+                if fetch_info.current_leader_epoch != cached.fetch_info.current_leader_epoch:
                     # A follower drops data of an epoch that has ended, so send the offsets again.
-                    known.high_watermark = known.log_start_offset = -1
-                known.fetch_info = fetch_info
+                    cached.high_watermark = cached.log_start_offset = -1
+                cached.fetch_info = fetch_info
             self.active[fetch_info.key] = None
-        return gone
+        return removals
 
     def name(self, names: Mapping[UUID, str]) -> list[FetchPartition]:
         """Resolve topic ids that have a name by now; return those partitions.
 
         This broker learns of new topics a little later than some clients.
         """
-        named = []
+        infos = []
         for key in sorted(self.unnamed, key=str):
-            known = self.partitions[key]
-            topic_id = known.fetch_info.topic_id
+            cached = self.partitions[key]
+            topic_id = cached.fetch_info.topic_id
             if topic_id is not None and (topic := names.get(topic_id)) is not None:
                 self.unnamed.discard(key)
-                known.fetch_info = known.fetch_info._replace(topic=topic)
+                cached.fetch_info = cached.fetch_info._replace(topic=topic)
                 self.active[key] = None
-                named.append(known.fetch_info)
-        return named
+                infos.append(cached.fetch_info)
+        return infos
 
     def fetch_infos(self) -> list[FetchPartition]:
         """Return all partitions of the session."""
-        return [known.fetch_info for known in self.partitions.values()]
+        return [cached.fetch_info for cached in self.partitions.values()]
 
     def active_fetch_infos(self) -> list[FetchPartition]:
         return [self.partitions[key].fetch_info for key in self.active]
@@ -145,18 +145,18 @@ class FetchSession:
 
     def is_known(self, key: SessionKey, high_watermark: Offset, log_start_offset: Offset) -> bool:
         """Whether these offsets were already sent to the client."""
-        known = self.partitions.get(key)
-        return known is not None and (
-            known.high_watermark == high_watermark and known.log_start_offset == log_start_offset
+        cached = self.partitions.get(key)
+        return cached is not None and (
+            cached.high_watermark == high_watermark and cached.log_start_offset == log_start_offset
         )
 
-    def rotate(self, answered: Sequence[SessionKey]) -> None:
+    def rotate(self, keys: Sequence[SessionKey]) -> None:
         """Move partitions that got data to the end, so that a small limit does not starve the
         others."""
-        for key in answered:
-            known = self.partitions.pop(key, None)
-            if known is not None:
-                self.partitions[key] = known
+        for key in keys:
+            cached = self.partitions.pop(key, None)
+            if cached is not None:
+                self.partitions[key] = cached
                 if key in self.active:
                     del self.active[key]
                     self.active[key] = None
@@ -189,7 +189,7 @@ class FetchSessions:
         self,
         session_id: int,
         epoch: int,
-        named: list[FetchPartition],
+        infos: list[FetchPartition],
         forgotten: Sequence[SessionKey],
         *,
         now_ms: int,
@@ -207,12 +207,12 @@ class FetchSessions:
         if epoch == INITIAL_EPOCH:
             if session_id != NO_SESSION:
                 self.end(session_id)
-            if not named:
-                return Fetching(named, None, False)
-            made = self._create(named, now_ms, new_id)
-            if made is not None and is_follower:
-                self._watch(made, named)
-            return Fetching(named, made, False)
+            if not infos:
+                return Fetching(infos, None, False)
+            new_session = self._create(infos, now_ms, new_id)
+            if new_session is not None and is_follower:
+                self._watch(new_session, infos)
+            return Fetching(infos, new_session, False)
         session = self._sessions.get(session_id)
         if session is None:
             raise KafkaError(ErrorCode.fetch_session_id_not_found)
@@ -222,17 +222,17 @@ class FetchSessions:
         session.epoch = 1 if epoch == MAX_EPOCH else epoch + 1
         session.used_ms = now_ms
         self._sessions.move_to_end(session_id)
-        gone = session.update(named, forgotten)
-        found = session.name(names) if session.unnamed else ()
+        removals = session.update(infos, forgotten)
+        resolved_infos = session.name(names) if session.unnamed else ()
         if is_follower:
-            self._unwatch(session, gone)
-            self._watch(session, (*named, *found))
+            self._unwatch(session, removals)
+            self._watch(session, (*infos, *resolved_infos))
             session.look_at_all(now_ms)
         if not session.partitions:
             self.end(session_id)
-            return Fetching([], None, False, gone)
+            return Fetching([], None, False, removals)
         fetch_infos = session.active_fetch_infos() if is_follower else session.fetch_infos()
-        return Fetching(fetch_infos, session, True, gone)
+        return Fetching(fetch_infos, session, True, removals)
 
     def end(self, session_id: int) -> None:
         """End a session: the client sent a full fetch outside of it, or it has no partitions
@@ -241,38 +241,38 @@ class FetchSessions:
         if session is not None:
             self._unwatch(session, session.fetch_infos())
 
-    def noticed(self, topic_partition: Hashable) -> list[FetchSession]:
+    def mark_active(self, topic_partition: Hashable) -> list[FetchSession]:
         """Mark a changed partition as active; return the followers' sessions that include it."""
         ids = self._followers.get(topic_partition)  # type: ignore[call-overload]
         if not ids:
             return []
-        found = []
+        sessions = []
         for session_id, key in ids.items():
             session = self._sessions.get(session_id)
             if session is not None and key in session.partitions:
                 session.active[key] = None
-                found.append(session)
-        return found
+                sessions.append(session)
+        return sessions
 
-    def _watch(self, session: FetchSession, named: Iterable[FetchPartition]) -> None:
-        for fetch_info in named:
+    def _watch(self, session: FetchSession, infos: Iterable[FetchPartition]) -> None:
+        for fetch_info in infos:
             self._followers.setdefault((fetch_info.topic, fetch_info.partition), {})[session.id] = (
                 fetch_info.key
             )
 
-    def _unwatch(self, session: FetchSession, gone: Iterable[FetchPartition]) -> None:
-        for fetch_info in gone:
+    def _unwatch(self, session: FetchSession, infos: Iterable[FetchPartition]) -> None:
+        for fetch_info in infos:
             ids = self._followers.get((fetch_info.topic, fetch_info.partition))
             if ids is not None and ids.get(session.id) == fetch_info.key:
                 del ids[session.id]
                 if not ids:
                     del self._followers[fetch_info.topic, fetch_info.partition]
 
-    def _create(self, named: list[FetchPartition], now_ms: int, new_id: int) -> FetchSession | None:
-        if new_id in self._sessions or not self._make_room(len(named), now_ms):
+    def _create(self, infos: list[FetchPartition], now_ms: int, new_id: int) -> FetchSession | None:
+        if new_id in self._sessions or not self._make_room(len(infos), now_ms):
             return None
         session = FetchSession(new_id, now_ms, now_ms)
-        session.update(named, ())
+        session.update(infos, ())
         self._sessions[new_id] = session
         return session
 

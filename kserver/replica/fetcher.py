@@ -13,7 +13,7 @@
 A fetcher follows one leader; a leader's partitions are spread over `num.replica.fetchers` of them.
 Responses for a partition whose leader epoch has ended meanwhile are dropped.  A truncation that has
 begun is completed, even if the leader changes: until then the log refuses appends and its end is
-not known.  `cuts_ended` waits for that before a role is assigned.
+not known.  `truncations_ended` waits for that before a role is assigned.
 
 The next fetch is sent once the whole previous response was appended, since its offsets are not
 known before.
@@ -38,7 +38,7 @@ from kserver.metrics.meters import OneMinuteRate, ReplicationMeters
 from kserver.model import NO_BROKER, BrokerId, LeaderEpoch, TopicPartition
 from kserver.peer import Peer, PeerOptions
 from kserver.replica import fetch_bytes
-from kserver.replica.fetch_bytes import Fetched, FetchLimits
+from kserver.replica.fetch_bytes import FetchedPartition, FetchLimits
 from kserver.replica.follower_session import FollowerSession, PartitionKey, Position
 from kserver.replica.partition import Partition
 from kserver.replica.throttle import ReplicationQuota, is_listed
@@ -47,7 +47,7 @@ from kserver.wire import versions
 from kserver.wire.api_key import ApiKey
 from kserver.wire.special_offsets import EARLIEST, LATEST
 from kserver.world.clock import Clock
-from kserver.world.running import RunningParts
+from kserver.world.running_parts import RunningParts
 
 log = logging.getLogger(__name__)
 
@@ -128,11 +128,11 @@ class ReplicaFetcher:
         self._has_ended = False
         self._lost_s: float | None = None
         """Loop time at which the leader's connection broke; None once it responds again."""
-        self.cutting: dict[TopicPartition, asyncio.Future[None]] = {}
+        self.truncations: dict[TopicPartition, asyncio.Future[None]] = {}
         """Logs that are being truncated, with a future that is done afterwards."""
 
     @property
-    def refused(self) -> int:
+    def failed_partitions(self) -> int:
         """Number of partitions that wait for their next try."""
         return len(self._resumed_s)
 
@@ -206,8 +206,8 @@ class ReplicaFetcher:
                 self._peer.close()
             await self._pause(self._longest_backoff_s)
 
-    def _report(self, what: str, bug: Exception) -> None:
-        message = f"{what}, retrying: a bug in this broker"
+    def _report(self, subject: str, bug: Exception) -> None:
+        message = f"{subject}, retrying: a bug in this broker"
         self._loop.call_exception_handler({"message": message, "exception": bug})
 
     def _warn(self, error: str) -> None:
@@ -255,7 +255,7 @@ class ReplicaFetcher:
                 version, context.broker_id, context.broker_epoch(), limits, session.request()
             )
             frame = await peer.send(ApiKey.FETCH, version, (body,))
-            answer = fetch_bytes.read_response(frame)
+            response = fetch_bytes.read_response(frame)
             self._lost_s = None
             self.requests += 1
             self._rate.mark(self._loop.time())
@@ -269,8 +269,8 @@ class ReplicaFetcher:
                 await self._pause(self._backoff_s(self._failures))
                 self._failures += 1
             return
-        if answer.error_code:
-            code = ErrorCode(answer.error_code)
+        if response.error_code:
+            code = ErrorCode(response.error_code)
             log.info("%s: fetch from broker %d returned %s", self.name, self.leader, code.name)
             session.lost()
             await self._pause(self._backoff_s(self._failures) if self._failures else 0)
@@ -280,9 +280,9 @@ class ReplicaFetcher:
             log.info("%s: fetches from broker %d succeed again", self.name, self.leader)
             self._warned = ""
         self._failures = 0
-        session.answered(answer.session_id)
-        for fetched in answer.partitions:
-            await self._take(fetched, peer)
+        session.responded(response.session_id)
+        for partition_data in response.partitions:
+            await self._take(partition_data, peer)
 
     def _position(self) -> None:
         """Update the session with the position of each log that may have moved."""
@@ -352,8 +352,8 @@ class ReplicaFetcher:
         """Whether the partition is still followed in the epoch in which it was fetched."""
         return self._partitions.get(_key(partition)) is partition and partition.epoch == epoch
 
-    async def _take(self, fetched: Fetched, peer: Peer) -> None:
-        key, code, high_watermark, log_start_offset, records, diverging = fetched
+    async def _take(self, partition_data: FetchedPartition, peer: Peer) -> None:
+        key, code, high_watermark, log_start_offset, records, diverging = partition_data
         partition, position = self._partitions.get(key), self._session.positions.get(key)
         if partition is None or position is None or partition.epoch != position.leader_epoch:
             # The role, the epoch or the log's end may have changed while the fetch was in flight.
@@ -364,12 +364,12 @@ class ReplicaFetcher:
         try:
             if code:
                 if code == ErrorCode.offset_out_of_range:
-                    await self._begin_anew(partition, position.leader_epoch, peer)
+                    await self._begin_again(partition, position.leader_epoch, peer)
                     return
                 raise KafkaError(ErrorCode(code))
             if diverging is not None:
                 end = truncation_offset(own.epochs, own.log_end_offset, diverging)
-                await self._cut(partition, end)
+                await self._truncate(partition, end)
                 return
             if records:
                 own.append_as_follower(records, self._context.clock.now_ms())
@@ -378,10 +378,10 @@ class ReplicaFetcher:
                 if self._is_throttled(partition):
                     self._context.quota.record(len(records), int(self._loop.time() * 1000))
             self.lags[partition] = max(0, high_watermark - own.log_end_offset)
-            known = own.high_watermark
-            if high_watermark > known:
+            old_high_watermark = own.high_watermark
+            if high_watermark > old_high_watermark:
                 own.update_high_watermark(high_watermark)
-                if own.high_watermark > known:
+                if own.high_watermark > old_high_watermark:
                     self._context.advanced(own.topic_partition)
             start = min(log_start_offset, own.high_watermark)
             if start > own.log_start_offset:
@@ -411,7 +411,7 @@ class ReplicaFetcher:
     def _longest_backoff_s(self) -> float:
         return self._config().replica_fetch_backoff_ms / 1000
 
-    async def _cut(self, partition: Partition, end: int) -> None:
+    async def _truncate(self, partition: Partition, end: int) -> None:
         own = partition.log
         if end < own.high_watermark:
             log.warning(
@@ -427,33 +427,35 @@ class ReplicaFetcher:
                 own.topic_partition,
                 end,
             )
-        await self._whole(partition, own.truncate_to(end))
+        await self._truncate_uninterrupted(partition, own.truncate_to(end))
 
-    async def _whole(self, partition: Partition, cut: Coroutine[Any, Any, None]) -> None:
+    async def _truncate_uninterrupted(
+        self, partition: Partition, truncation: Coroutine[Any, Any, None]
+    ) -> None:
         key = partition.topic_partition
-        done = self.cutting[key] = self._loop.create_future()
-        cutting = self._loop.create_task(cut)
+        done = self.truncations[key] = self._loop.create_future()
+        task = self._loop.create_task(truncation)
         try:
-            await asyncio.shield(cutting)
+            await asyncio.shield(task)
         except asyncio.CancelledError:
             # A stop waits for it too: a partly truncated log cannot be closed cleanly.
-            await asyncio.wait((cutting,))
-            cutting.exception()  # the log itself reports a failed disk
+            await asyncio.wait((task,))
+            task.exception()  # the log itself reports a failed disk
             raise
         finally:
-            del self.cutting[key]
+            del self.truncations[key]
             done.set_result(None)
             if self._partitions.get(_key(partition)) is partition:
                 self._changed[partition] = None
 
-    async def _begin_anew(self, partition: Partition, epoch: LeaderEpoch, peer: Peer) -> None:
+    async def _begin_again(self, partition: Partition, epoch: LeaderEpoch, peer: Peer) -> None:
         """Truncate the log: it ends outside the leader's log, after its end or before its start."""
         own = partition.log
         latest = await self._offset(partition, epoch, LATEST, peer)
         if not self._is_current(partition, epoch):
             return
         if latest < own.log_end_offset:
-            await self._cut(partition, latest)
+            await self._truncate(partition, latest)
             return
         earliest = await self._offset(partition, epoch, EARLIEST, peer)
         if not self._is_current(partition, epoch):
@@ -465,7 +467,7 @@ class ReplicaFetcher:
             own.topic_partition,
             earliest,
         )
-        await self._whole(partition, own.truncate_fully_and_start_at(earliest))
+        await self._truncate_uninterrupted(partition, own.truncate_fully_and_start_at(earliest))
 
     async def _offset(
         self, partition: Partition, epoch: LeaderEpoch, timestamp: int, peer: Peer
@@ -476,11 +478,11 @@ class ReplicaFetcher:
             partition_index=key.partition, current_leader_epoch=epoch, timestamp=timestamp
         )
         topic = new.topics(name=key.topic, partitions=[query])
-        answer = await peer.call(new(replica_id=self._context.broker_id, topics=[topic]))
-        found = answer.topics[0].partitions[0]
-        if found.error_code is not ErrorCode.none:
-            raise KafkaError(found.error_code)
-        return int(found.offset)
+        response = await peer.call(new(replica_id=self._context.broker_id, topics=[topic]))
+        partition_result = response.topics[0].partitions[0]
+        if partition_result.error_code is not ErrorCode.none:
+            raise KafkaError(partition_result.error_code)
+        return int(partition_result.offset)
 
 
 def _key(partition: Partition) -> PartitionKey:
@@ -550,19 +552,19 @@ class ReplicaFetcherManager:
         fetchers = self._fetchers.items()
         return frozenset(place.leader for place, fetcher in fetchers if fetcher.has_lost_leader)
 
-    def being_cut(
+    def truncating(
         self, keys: Collection[TopicPartition]
     ) -> dict[TopicPartition, asyncio.Future[None]]:
         """Return those of these logs that are being truncated, with a future that is done
         afterwards."""
-        self._ending = [fetcher for fetcher in self._ending if fetcher.cutting]
+        self._ending = [fetcher for fetcher in self._ending if fetcher.truncations]
         fetchers = (*self._fetchers.values(), *self._ending)
-        return {key: done for f in fetchers for key, done in f.cutting.items() if key in keys}
+        return {key: done for f in fetchers for key, done in f.truncations.items() if key in keys}
 
-    async def cuts_ended(self, keys: Collection[TopicPartition]) -> None:
+    async def truncations_ended(self, keys: Collection[TopicPartition]) -> None:
         """Wait until none of these logs is being truncated."""
-        while cuts := self.being_cut(keys):
-            await asyncio.wait(cuts.values())
+        while truncations := self.truncating(keys):
+            await asyncio.wait(truncations.values())
 
     def _leave(self, partition: Partition, place: _Place) -> None:
         fetcher = self._fetchers[place]
@@ -571,7 +573,7 @@ class ReplicaFetcherManager:
             del self._fetchers[place]
             self._running.let_end(fetcher)
             fetcher.end()
-            if fetcher.cutting:
+            if fetcher.truncations:
                 self._ending.append(fetcher)
 
     async def run(self) -> None:

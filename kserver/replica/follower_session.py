@@ -69,14 +69,14 @@ class FollowerSession:
             self._forgotten[key] = None
 
     def request(self) -> SessionRequest:
-        """Return the next request.  The caller then calls `answered`, `failed` or `lost`."""
+        """Return the next request.  The caller then calls `responded`, `failed` or `lost`."""
         changed, forgotten = self._changed, self._forgotten
         self._changed, self._forgotten = {}, {}
         if self._epoch == FULL_EPOCH:
             return SessionRequest(self._id, FULL_EPOCH, self.positions, {})
         return SessionRequest(self._id, self._epoch, changed, forgotten)
 
-    def answered(self, session_id: int) -> None:
+    def responded(self, session_id: int) -> None:
         self._id = session_id
         if session_id == NO_SESSION:
             self._epoch = FULL_EPOCH

@@ -113,10 +113,10 @@ class ReplicaManager:
         hosted = self.partitions.get((topic, partition))
         if hosted is not None:
             return hosted
-        known = self._metadata.current.topics.get(topic)
-        if known is not None and 0 <= partition < len(known.partitions):
+        topic_info = self._metadata.current.topics.get(topic)
+        if topic_info is not None and 0 <= partition < len(topic_info.partitions):
             key = TopicPartition(topic, partition)
-            if self._offline.has(key, known.id):
+            if self._offline.has(key, topic_info.id):
                 raise KafkaError(ErrorCode.kafka_storage_error, f"{topic}-{partition} is offline")
             raise KafkaError(ErrorCode.not_leader_or_follower)
         raise KafkaError(ErrorCode.unknown_topic_or_partition)
@@ -144,23 +144,23 @@ class ReplicaManager:
             self.fetchers.assign(hosted)
         self._purgatory.check(key)
 
-    def being_cut(self, keys: Collection[TopicPartition]) -> Collection[TopicPartition]:
+    def truncating(self, keys: Collection[TopicPartition]) -> Collection[TopicPartition]:
         """Return those of these partitions whose log is being truncated."""
-        return self.fetchers.being_cut(keys).keys()
+        return self.fetchers.truncating(keys).keys()
 
-    async def cuts_ended(self, keys: Collection[TopicPartition]) -> None:
+    async def truncations_ended(self, keys: Collection[TopicPartition]) -> None:
         """Wait until no log of these is being truncated; a new role or a deletion waits for it."""
-        await self.fetchers.cuts_ended(keys)
+        await self.fetchers.truncations_ended(keys)
 
     def drop_unnamed(self, topics: Sequence[LeaderAndIsrTopicState]) -> None:
         """Stop hosting all partitions except these, which are assigned here; keep the logs."""
-        named = {
+        topic_ids = {
             (t.topic_name, p.partition_index): t.topic_id
             for t in topics
             for p in t.partition_states
         }
         for hosted in list(self.partitions.values()):
-            if named.get(hosted.topic_partition) != hosted.topic_id:
+            if topic_ids.get(hosted.topic_partition) != hosted.topic_id:
                 # Only StopReplica deletes: a partition that a controller omits is not lost.
                 log.warning(
                     "%s: the controller's full LeaderAndIsr assigns no replica to this broker; its"
@@ -279,7 +279,7 @@ class ReplicaManager:
         if session is not None:
             session.ms = self._context.now_ms()
 
-    def forgotten_by(self, replica: BrokerId, forgotten: Iterable[FetchPartition]) -> None:
+    def left_sessions(self, replica: BrokerId, forgotten: Iterable[FetchPartition]) -> None:
         """Stop counting a follower's session for these partitions, which left the session."""
         for fetch_info in forgotten:
             partition = self.partitions.get((fetch_info.topic, fetch_info.partition))
@@ -446,31 +446,31 @@ class ReplicaManager:
         is_new: bool,
         may_begin_empty: bool,
     ) -> Partition:
-        found = self._logs.get(key)
-        if found is not None and found.topic_id not in (None, topic_id):
+        partition_log = self._logs.get(key)
+        if partition_log is not None and partition_log.topic_id not in (None, topic_id):
             # The topic was deleted while this broker was down, or the metadata store is older than
             # the logs.  Only StopReplica deletes a log, so keep it under another name.
             log.warning(
                 "%s: its log has topic id %s, the cluster's topic id is %s; the log was renamed"
                 " to %s",
                 key,
-                found.topic_id,
+                partition_log.topic_id,
                 topic_id,
                 self._logs.set_aside(key),
             )
-            found = None
-        if found is None:
-            found = self._logs.create(
+            partition_log = None
+        if partition_log is None:
+            partition_log = self._logs.create(
                 key, topic_id, config, is_new=is_new, may_begin_empty=may_begin_empty
             )
             self._offline.created(key)
-        elif found.topic_id is None:
+        elif partition_log.topic_id is None:
             # A crash has torn partition.metadata.
             try:
-                found.write_topic_id(topic_id)
+                partition_log.write_topic_id(topic_id)
             except OSError as error:
-                raise found.failed(error) from error
-        hosted = Partition(key, topic_id, found, self._context, self.topics.of(key.topic))
+                raise partition_log.failed(error) from error
+        hosted = Partition(key, topic_id, partition_log, self._context, self.topics.of(key.topic))
         self.partitions[key] = hosted
         self._by_topic.setdefault(key.topic, {})[key.partition] = hosted
         return hosted
@@ -531,12 +531,12 @@ class ReplicaManager:
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._flush_all())
-            tasks.create_task(self._host_once_there_is_room())
+            tasks.create_task(self._host_when_space_frees())
             tasks.create_task(self.fetchers.run())
             tasks.create_task(self._alterations.run())
             tasks.create_task(self._watch_followers())
 
-    async def _host_once_there_is_room(self) -> None:
+    async def _host_when_space_frees(self) -> None:
         while True:
             await self._wants_room.wait()
             self._wants_room.clear()

@@ -71,16 +71,16 @@ class Moves:
         """Future logs that wait to be copied."""
         self._agreed: dict[TopicPartition, int] = {}
         """Truncation count of the log when its copy was last known to agree with it."""
-        self._has_asked = asyncio.Event()
-        self._owed_bytes = 0.0
+        self._has_work = asyncio.Event()
+        self._debt_bytes = 0.0
         """Bytes copied ahead of the rate, at `_looked_s`."""
         self._looked_s = 0.0
 
     def begin(self, topic: str, number: int, path: str) -> None:
         """Start or cancel a move; raises KafkaError as Kafka's
         ReplicaManager.alterReplicaLogDirs."""
-        named = posixpath.normpath(path)
-        directory = next((d for d in self._logs.directories if d.path == named), None)
+        directory_path = posixpath.normpath(path)
+        directory = next((d for d in self._logs.directories if d.path == directory_path), None)
         if directory is None:
             raise KafkaError(
                 ErrorCode.log_dir_not_found, f"Log dir {path} is not found in the config."
@@ -110,7 +110,7 @@ class Moves:
                 future.cleaned_to = current.cleaned_to
                 self._agreed[key] = current.truncations
                 self._queue[key] = future
-                self._has_asked.set()
+                self._has_work.set()
                 log.info("%s: moving from %s to %s", key, current.directory, path)
         except StorageError as error:
             raise KafkaError(ErrorCode.kafka_storage_error, str(error)) from error
@@ -125,9 +125,9 @@ class Moves:
                     task = tasks.create_task(self._supervise(key, future))
                     running.add(task)
                     task.add_done_callback(running.discard)
-                    task.add_done_callback(lambda _: self._has_asked.set())
-                self._has_asked.clear()
-                await self._has_asked.wait()
+                    task.add_done_callback(lambda _: self._has_work.set())
+                self._has_work.clear()
+                await self._has_work.wait()
 
     def _limit(self) -> int:
         return self._config().num_replica_alter_log_dirs_threads or len(self._logs.directories)
@@ -188,11 +188,11 @@ class Moves:
                 await self._begin_at(source.segments[0].base_offset, source, future)
                 continue
             offset = max(future.log_end_offset, start)
-            found = source.read(offset, self._chunk_bytes(), up_to=end)
-            if isinstance(found, Cold):
+            result = source.read(offset, self._chunk_bytes(), up_to=end)
+            if isinstance(result, Cold):
                 await source.read_cold(offset, self._chunk_bytes(), up_to=end)
                 continue
-            if found.data is None:
+            if result.data is None:
                 if future.log_end_offset < start:
                     await self._begin_at(end, source, future)
                 elif future.log_end_offset < end:
@@ -200,7 +200,7 @@ class Moves:
                 return
             truncations = source.truncations
             try:
-                chunk = await self._world.disk.offload(found.data.read)
+                chunk = await self._world.disk.offload(result.data.read)
             except OSError as error:
                 raise source.failed(error) from error
             if not self._keep_or_drop(key, future):
@@ -215,9 +215,9 @@ class Moves:
             self._append(chunk, future)
             if future.log_end_offset >= end:
                 return
-            self._owed_bytes = self._owed() + len(chunk)
-            while (owed := self._owed()) and self._keep_or_drop(key, future):
-                wait_s = owed / self._bytes_per_second()
+            self._debt_bytes = self._current_debt_bytes() + len(chunk)
+            while (debt_bytes := self._current_debt_bytes()) and self._keep_or_drop(key, future):
+                wait_s = debt_bytes / self._bytes_per_second()
                 await asyncio.sleep(min(max(wait_s, _MIN_WAIT_S), _NEW_RATE_S))
 
     async def _agree(self, source: Log, future: Log) -> None:
@@ -225,8 +225,8 @@ class Moves:
         while future.log_end_offset > future.log_start_offset:
             epoch = future.epochs.latest_epoch
             try:
-                found = source.end_offset_for_epoch(epoch)
-                diverging = divergence(found, epoch, future.log_end_offset)
+                epoch_end = source.end_offset_for_epoch(epoch)
+                diverging = divergence(epoch_end, epoch, future.log_end_offset)
             except KafkaError:
                 await self._begin_at(source.segments[0].base_offset, source, future)
                 return
@@ -250,14 +250,14 @@ class Moves:
     def _bytes_per_second(self) -> int:
         return max(1, self._config().replica_alter_log_dirs_io_max_bytes_per_second)
 
-    def _owed(self) -> float:
+    def _current_debt_bytes(self) -> float:
         """Return the bytes ahead of the current rate, for which all copying waits; a higher rate
         ends the wait."""
         now_s = asyncio.get_running_loop().time()
-        paid = (now_s - self._looked_s) * self._bytes_per_second()
+        paid_bytes = (now_s - self._looked_s) * self._bytes_per_second()
         self._looked_s = now_s
-        self._owed_bytes = max(0.0, self._owed_bytes - paid)
-        return self._owed_bytes
+        self._debt_bytes = max(0.0, self._debt_bytes - paid_bytes)
+        return self._debt_bytes
 
     def _now_ms(self) -> int:
         return self._world.clock.now_ms()
@@ -297,18 +297,18 @@ class Moves:
             end = source.log_end_offset
             if future.log_end_offset < source.log_start_offset:
                 return False
-            found = source.read(future.log_end_offset, _CHUNK_BYTES, up_to=end)
-            if isinstance(found, Cold) or copied + found.size > _LAST_BYTES:
+            result = source.read(future.log_end_offset, _CHUNK_BYTES, up_to=end)
+            if isinstance(result, Cold) or copied + result.size > _LAST_BYTES:
                 return False
-            if found.data is None:
+            if result.data is None:
                 future.roll(self._now_ms(), end)
                 break
             try:
-                chunk = found.data.read()
+                chunk = result.data.read()
             except OSError as error:
                 raise source.failed(error) from error
             self._append(chunk, future)
-            copied += found.size
+            copied += result.size
         if future.recovery_point < source.recovery_point:
             # Records that were acknowledged because they were flushed must survive the move.
             if future.segments[-1] is not active:

@@ -152,8 +152,8 @@ class Partition:
         if offset > log.log_end_offset:
             return None
         if last_epoch >= 0 and offset >= log.log_start_offset:
-            found = log.end_offset_for_epoch(last_epoch)
-            if divergence(found, last_epoch, offset) is not None:
+            epoch_end = log.end_offset_for_epoch(last_epoch)
+            if divergence(epoch_end, last_epoch, offset) is not None:
                 return None
         proposal = leader.fetched(
             replica,
@@ -262,8 +262,8 @@ class Partition:
 
     def open_epoch(self, producer_id: ProducerId) -> int | None:
         """Return the epoch of the transaction that the producer has open here, or None."""
-        known = self.log.producers.producers.get(producer_id)
-        return known.epoch if known is not None and known.transaction_start >= 0 else None
+        entry = self.log.producers.producers.get(producer_id)
+        return entry.epoch if entry is not None and entry.transaction_start >= 0 else None
 
     def delete_records(self, offset: Offset) -> Offset:
         """Delete the records below `offset` (-1: all committed ones); return the new log start.

@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 
 
 class Wait:
-    __slots__ = ("_is_asked", "_purgatory", "_ready", "_timer", "done", "keys")
+    __slots__ = ("_is_trying", "_purgatory", "_ready", "_timer", "done", "keys")
 
     def __init__(
         self, purgatory: Purgatory, keys: Sequence[Hashable], ready: Callable[[], bool]
@@ -26,18 +26,18 @@ class Wait:
         self._timer: asyncio.TimerHandle | None = None
         self.keys = keys
         self.done = False
-        self._is_asked = False
+        self._is_trying = False
 
-    def ask(self) -> None:
+    def try_complete(self) -> None:
         # Sending a response lets the connection's next request in, which may check the same key.
-        if self.done or self._is_asked:
+        if self.done or self._is_trying:
             return
-        self._is_asked = True
+        self._is_trying = True
         try:
             if self._ready():
                 self.end()
         finally:
-            self._is_asked = False
+            self._is_trying = False
 
     def end(self) -> None:
         """Stop waiting; `expired` is not called any more."""
@@ -86,14 +86,14 @@ class Purgatory:
 
     def check(self, key: Hashable) -> None:
         for dependent in self.dependents(key):
-            self._ask(dependent)
-        self._ask(key)
+            self._try_complete(dependent)
+        self._try_complete(key)
 
-    def _ask(self, key: Hashable) -> None:
+    def _try_complete(self, key: Hashable) -> None:
         waits = self._waiting.get(key)
         if waits:
             for wait in list(waits):
-                wait.ask()
+                wait.try_complete()
 
     def forget(self, wait: Wait) -> None:
         for key in wait.keys:

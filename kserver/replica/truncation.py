@@ -24,7 +24,7 @@ from kserver.log.leader_epochs import EpochEnd, LeaderEpochCache
 from kserver.model import NO_EPOCH, LeaderEpoch, Offset
 
 
-class Diverging(NamedTuple):
+class DivergingEpoch(NamedTuple):
     """The leader's last epoch not above the reader's, and where it ends in the leader's log."""
 
     epoch: LeaderEpoch
@@ -32,22 +32,22 @@ class Diverging(NamedTuple):
 
 
 def divergence(
-    found: EpochEnd, last_fetched_epoch: LeaderEpoch, offset: Offset
-) -> Diverging | None:
+    epoch_end: EpochEnd, last_fetched_epoch: LeaderEpoch, offset: Offset
+) -> DivergingEpoch | None:
     """Return the divergence, on the leader, or None if the logs agree.
 
-    `found` is the end in its log of the epoch that the reader's log ends in, at `offset`.  Raises
-    OFFSET_OUT_OF_RANGE if the leader does not know that epoch.
+    `epoch_end` is the end in its log of the epoch that the reader's log ends in, at `offset`.
+    Raises OFFSET_OUT_OF_RANGE if the leader does not know that epoch.
     """
-    if found.epoch == NO_EPOCH or found.end_offset == -1:
+    if epoch_end.epoch == NO_EPOCH or epoch_end.end_offset == -1:
         raise KafkaError(ErrorCode.offset_out_of_range)
-    if found.epoch < last_fetched_epoch or found.end_offset < offset:
-        return Diverging(found.epoch, found.end_offset)
+    if epoch_end.epoch < last_fetched_epoch or epoch_end.end_offset < offset:
+        return DivergingEpoch(epoch_end.epoch, epoch_end.end_offset)
     return None
 
 
 def truncation_offset(
-    epochs: LeaderEpochCache, log_end_offset: Offset, diverging: Diverging
+    epochs: LeaderEpochCache, log_end_offset: Offset, diverging: DivergingEpoch
 ) -> Offset:
     """Return where the follower's log, with these epochs, must end."""
     epoch, leader_end = diverging

@@ -22,23 +22,23 @@ FLEXIBLE_VALUES = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class TransactionChanged:
     """The transactional id has this state now."""
 
     transaction: Transaction
 
 
 @dataclass(frozen=True, slots=True)
-class Forgotten:
+class TransactionalIdForgotten:
     transactional_id: str
 
 
-Event: TypeAlias = Changed | Forgotten
+Event: TypeAlias = TransactionChanged | TransactionalIdForgotten
 
 
 def encode(event: Event, transaction_version: int) -> tuple[bytes, bytes | None]:
     """Return key and value; `transaction_version` is the cluster's."""
-    if isinstance(event, Forgotten):
+    if isinstance(event, TransactionalIdForgotten):
         return _key(event.transactional_id), None
     transaction = event.transaction
     by_topic: dict[str, list[int]] = {}
@@ -69,49 +69,49 @@ def encode(event: Event, transaction_version: int) -> tuple[bytes, bytes | None]
 def decode(key: bytes, value: bytes | None) -> Event | None:
     """Return the event; None for an unknown kind of record.  Raises ProtocolError."""
     try:
-        _, named = RECORDS.decode_key(key)
+        _, key_fields = RECORDS.decode_key(key)
     except UnknownKind:
         return None
-    transactional_id = named["transactionalId"]
+    transactional_id = key_fields["transactionalId"]
     if value is None:
-        return Forgotten(transactional_id)
-    _, found = RECORDS.decode_value(TRANSACTION, value)
+        return TransactionalIdForgotten(transactional_id)
+    _, fields = RECORDS.decode_value(TRANSACTION, value)
     try:
-        state = TransactionState(found["transactionStatus"])
+        state = TransactionState(fields["transactionStatus"])
     except ValueError:
         raise ProtocolError(
-            f"{transactional_id}: {found['transactionStatus']} is not a transaction state"
+            f"{transactional_id}: {fields['transactionStatus']} is not a transaction state"
         ) from None
-    return Changed(
+    return TransactionChanged(
         Transaction(
             transactional_id,
-            found["producerId"],
-            found["producerEpoch"],
-            found["transactionTimeoutMs"],
-            found["transactionLastUpdateTimestampMs"],
+            fields["producerId"],
+            fields["producerEpoch"],
+            fields["transactionTimeoutMs"],
+            fields["transactionLastUpdateTimestampMs"],
             state,
             frozenset(
                 TopicPartition(topic["topic"], partition)
-                for topic in found["transactionPartitions"] or ()
+                for topic in fields["transactionPartitions"] or ()
                 for partition in topic["partitionIds"]
             ),
-            found["transactionStartTimestampMs"],
+            fields["transactionStartTimestampMs"],
             # Kafka also writes the previous id if it is the same, or no longer relevant.
-            _previous(found, state),
-            found["nextProducerId"],
-            found["clientTransactionVersion"],
+            _previous(fields, state),
+            fields["nextProducerId"],
+            fields["clientTransactionVersion"],
         )
     )
 
 
-def _previous(found: dict[str, Any], state: TransactionState) -> int:
-    previous: int = found["previousProducerId"]
+def _previous(fields: dict[str, Any], state: TransactionState) -> int:
+    previous: int = fields["previousProducerId"]
     is_relevant = (
         state not in PREPARED
         and state is not TransactionState.ONGOING
-        and found["producerEpoch"] == 0
+        and fields["producerEpoch"] == 0
     )
-    return previous if is_relevant and previous != found["producerId"] else NO_PRODUCER_ID
+    return previous if is_relevant and previous != fields["producerId"] else NO_PRODUCER_ID
 
 
 def _key(transactional_id: str) -> bytes:

@@ -16,8 +16,8 @@
 A topic counts as deleted only once the metadata is from the controller that made this broker the
 coordinator; before that, a new topic would appear to be missing.
 
-A transactional id has one errand at a time, the latest.  An earlier errand, of a coordinator that
-was loaded again since, must not report for it.  (Kafka: TransactionMarkerChannelManager.)
+A transactional id has one `PendingMarkers` at a time, the latest.  An earlier one, of a coordinator
+that was loaded again since, must not report for it.  (Kafka: TransactionMarkerChannelManager.)
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ DONE = frozenset(
     }
 )
 
-Told: TypeAlias = Callable[[ErrorCode], None]
+OnWritten: TypeAlias = Callable[[ErrorCode], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,28 +107,28 @@ class MarkerLog:
         self._verification = verification
         self._timeout_ms = timeout_ms
 
-    def write(self, marker: Marker, key: TopicPartition, told: Told) -> None:
+    def write(self, marker: Marker, key: TopicPartition, on_written: OnWritten) -> None:
         """Append a marker.  The callback gets NONE once it is committed, or an error, possibly at
         once."""
         try:
             partition = self._replicas.get(*key)
             self._append(marker, partition)
         except KafkaError as error:
-            told(error.code)
+            on_written(error.code)
             return
         except StorageError:
-            told(ErrorCode.kafka_storage_error)
+            on_written(ErrorCode.kafka_storage_error)
             return
         producer_id = marker.producer.producer_id
-        self._verification.ended(key, producer_id)
+        self._verification.on_marker(key, producer_id)
         if key.topic == CONSUMER_OFFSETS:
             self._groups.transaction_ended(key.partition, producer_id, marker.commit)
         if partition.log.config.flush_before_ack:
             self._replicas.flush_soon(partition)
         self._purgatory.check(key)
-        appended = Uncommitted(partition, partition.led_since, partition.log.log_end_offset)
+        write = Uncommitted(partition, partition.led_since, partition.log.log_end_offset)
         deadline_s = self._loop.time() + self._timeout_ms() / 1000
-        when_committed([appended], self._purgatory, deadline_s, lambda codes: told(codes[0]))
+        when_committed([write], self._purgatory, deadline_s, lambda codes: on_written(codes[0]))
 
     def _append(self, marker: Marker, partition: Partition) -> None:
         producer_id, epoch = marker.producer
@@ -149,17 +149,17 @@ class MarkerLog:
         )
 
 
-class Errand:
+class PendingMarkers:
     """Markers of one transaction that are being sent."""
 
-    __slots__ = ("begun_s", "coordinator", "led_since", "left", "wanted")
+    __slots__ = ("coordinator", "led_since", "remaining", "started_s", "transaction")
 
-    def __init__(self, wanted: WriteMarkers, coordinator: Partition, begun_s: float) -> None:
-        self.wanted = wanted
-        self.begun_s = begun_s
+    def __init__(self, transaction: WriteMarkers, coordinator: Partition, started_s: float) -> None:
+        self.transaction = transaction
+        self.started_s = started_s
         self.coordinator = coordinator
         self.led_since = coordinator.led_since
-        self.left = set(wanted.partitions)
+        self.remaining = set(transaction.partitions)
 
     @property
     def coordinator_epoch(self) -> LeaderEpoch:
@@ -167,11 +167,13 @@ class Errand:
 
     @property
     def marker(self) -> Marker:
-        wanted = self.wanted
-        return Marker(wanted.producer, wanted.commit, self.coordinator_epoch, wanted.version)
+        transaction = self.transaction
+        return Marker(
+            transaction.producer, transaction.commit, self.coordinator_epoch, transaction.version
+        )
 
 
-Outgoing: TypeAlias = tuple[Errand, TopicPartition]
+Outgoing: TypeAlias = tuple[PendingMarkers, TopicPartition]
 
 
 class MarkerSender:
@@ -198,47 +200,47 @@ class MarkerSender:
         self._transactions = transactions
         self._peers = peers
         self._knows_topics = knows_topics
-        self._errands: dict[str, Errand] = {}
+        self._pending: dict[str, PendingMarkers] = {}
         self._outbox = Outbox[Outgoing](self._send_to, MAX_MARKERS_PER_REQUEST)
 
-    def send(self, wanted: WriteMarkers) -> None:
+    def send(self, transaction: WriteMarkers) -> None:
         """Send markers without waiting; those for partitions led here are appended at once."""
-        index = self._transactions.partition_of(wanted.transactional_id)
+        index = self._transactions.partition_of(transaction.transactional_id)
         coordinator = self._replicas.partitions[TRANSACTION_STATE, index]
-        errand = self._errands[wanted.transactional_id] = Errand(
-            wanted, coordinator, self._loop.time()
+        pending = self._pending[transaction.transactional_id] = PendingMarkers(
+            transaction, coordinator, self._loop.time()
         )
-        self._send([(errand, key) for key in sorted(wanted.partitions)])
-        if not wanted.partitions:
-            self._finish(errand)
+        self._send([(pending, key) for key in sorted(transaction.partitions)])
+        if not transaction.partitions:
+            self._finish(pending)
 
-    def _is_current(self, errand: Errand) -> bool:
-        coordinator = errand.coordinator
+    def _is_current(self, pending: PendingMarkers) -> bool:
+        coordinator = pending.coordinator
         return (
-            self._errands.get(errand.wanted.transactional_id) is errand
+            self._pending.get(pending.transaction.transactional_id) is pending
             and self._replicas.partitions.get(coordinator.topic_partition) is coordinator
             and coordinator.is_leader
-            and coordinator.led_since == errand.led_since
+            and coordinator.led_since == pending.led_since
         )
 
     def _send(self, markers: Collection[Outgoing]) -> None:
-        again = []
-        for errand, key in markers:
-            if not self._is_current(errand):
-                self._give_up(errand)
+        retries = []
+        for pending, key in markers:
+            if not self._is_current(pending):
+                self._give_up(pending)
                 continue
-            leader = self._leader(errand, key)
+            leader = self._leader(pending, key)
             if leader is None:
-                self._answered(errand, key, ErrorCode.none)
+                self._on_response(pending, key, ErrorCode.none)
             elif leader == self._broker_id:
-                self._log.write(errand.marker, key, partial(self._answered, errand, key))
+                self._log.write(pending.marker, key, partial(self._on_response, pending, key))
             elif leader == NO_BROKER:
-                again.append((errand, key))
+                retries.append((pending, key))
             else:
-                self._outbox.put(leader, (errand, key))
-        self._send_later(again)
+                self._outbox.put(leader, (pending, key))
+        self._send_later(retries)
 
-    def _leader(self, errand: Errand, key: TopicPartition) -> BrokerId | None:
+    def _leader(self, pending: PendingMarkers, key: TopicPartition) -> BrokerId | None:
         """Return the leader; None if the partition was deleted.  An unknown partition need not be
         deleted: while its znodes are unreadable, its records are still there without their
         marker."""
@@ -249,63 +251,65 @@ class MarkerSender:
         if not self._knows_topics():
             return NO_BROKER
         is_deleted = key.topic in image.deleted_topics
-        return None if is_deleted or self._loop.time() > errand.begun_s + UNKNOWN_S else NO_BROKER
+        return (
+            None if is_deleted or self._loop.time() > pending.started_s + UNKNOWN_S else NO_BROKER
+        )
 
     def _send_later(self, markers: Collection[Outgoing]) -> None:
         if markers:
             self._loop.call_later(RETRY_S, self._send, markers)
 
-    def _answered(self, errand: Errand, key: TopicPartition, code: ErrorCode) -> None:
-        if not self._is_settled(errand, key, code):
-            self._send_later([(errand, key)])
+    def _on_response(self, pending: PendingMarkers, key: TopicPartition, code: ErrorCode) -> None:
+        if not self._is_settled(pending, key, code):
+            self._send_later([(pending, key)])
 
-    def _is_settled(self, errand: Errand, key: TopicPartition, code: ErrorCode) -> bool:
+    def _is_settled(self, pending: PendingMarkers, key: TopicPartition, code: ErrorCode) -> bool:
         """Return whether the partition is done or the transaction abandoned; False to retry."""
         if code in DONE:
-            errand.left.discard(key)
-            if not errand.left:
-                self._finish(errand)
+            pending.remaining.discard(key)
+            if not pending.remaining:
+                self._finish(pending)
             return True
         if code is ErrorCode.transaction_coordinator_fenced:
             log.warning(
                 "%s: transactional id is coordinated by another broker: %s",
-                errand.wanted.transactional_id,
+                pending.transaction.transactional_id,
                 key,
             )
-            self._give_up(errand)
+            self._give_up(pending)
             return True
         return False
 
-    def _give_up(self, errand: Errand) -> None:
+    def _give_up(self, pending: PendingMarkers) -> None:
         """Abandon the transaction; its next coordinator sends the markers again."""
-        if self._errands.get(errand.wanted.transactional_id) is errand:
-            del self._errands[errand.wanted.transactional_id]
+        if self._pending.get(pending.transaction.transactional_id) is pending:
+            del self._pending[pending.transaction.transactional_id]
 
-    def _finish(self, errand: Errand) -> None:
+    def _finish(self, pending: PendingMarkers) -> None:
         """Send MarkersWritten to the coordinator, with retries while too few of its replicas are
         in sync.
 
         A coordinator that is loaded again sends the markers again.
         """
-        if not self._is_current(errand):
-            self._give_up(errand)
+        if not self._is_current(pending):
+            self._give_up(pending)
             return
-        wanted = errand.wanted
-        done = MarkersWritten(wanted.transactional_id, wanted.producer)
+        transaction = pending.transaction
+        markers_written = MarkersWritten(transaction.transactional_id, transaction.producer)
         try:
-            answer = self._transactions.ask(wanted.transactional_id, done)
+            response = self._transactions.ask(transaction.transactional_id, markers_written)
         except KafkaError as error:
-            log.info("%s: %s", wanted.transactional_id, error)
-            self._give_up(errand)
+            log.info("%s: %s", transaction.transactional_id, error)
+            self._give_up(pending)
         else:
-            answer.add_done_callback(partial(self._completed, errand))
+            response.add_done_callback(partial(self._on_completed, pending))
 
-    def _completed(self, errand: Errand, answer: asyncio.Future[Any]) -> None:
-        error = None if answer.cancelled() else answer.exception()
+    def _on_completed(self, pending: PendingMarkers, response: asyncio.Future[Any]) -> None:
+        error = None if response.cancelled() else response.exception()
         if isinstance(error, KafkaError) and error.code is ErrorCode.coordinator_not_available:
-            self._loop.call_later(RETRY_S, self._finish, errand)
+            self._loop.call_later(RETRY_S, self._finish, pending)
         else:
-            self._give_up(errand)
+            self._give_up(pending)
 
     # Requests to other brokers
 
@@ -317,52 +321,57 @@ class MarkerSender:
             self._peers.close()
 
     async def _send_to(self, broker: BrokerId, markers: Sequence[Outgoing]) -> None:
-        wanted = [(errand, key) for errand, key in markers if self._is_current(errand)]
-        if not wanted:
+        current = [(pending, key) for pending, key in markers if self._is_current(pending)]
+        if not current:
             return
         try:
             peer = await self._peers.to(broker)
-            answer = await peer.call(_request(peer.version(ApiKey.WRITE_TXN_MARKERS), wanted))
+            response = await peer.call(_request(peer.version(ApiKey.WRITE_TXN_MARKERS), current))
         except NotTriedAgain:
-            self._send_later(wanted)
+            self._send_later(current)
             return
         except (OSError, ProtocolError, KafkaError) as error:
             log.info("broker %d: WriteTxnMarkers failed, will retry: %s", broker, error)
-            self._send_later(wanted)
+            self._send_later(current)
             return
         codes = {
-            (marker.producer_id, TopicPartition(topic.name, one.partition_index)): one.error_code
-            for marker in answer.markers
+            (
+                marker.producer_id,
+                TopicPartition(topic.name, partition.partition_index),
+            ): partition.error_code
+            for marker in response.markers
             for topic in marker.topics
-            for one in topic.partitions
+            for partition in topic.partitions
         }
-        again = []
-        for errand, key in wanted:
-            named = errand.wanted.producer.producer_id, key
-            code = codes.get(named, ErrorCode.unknown_server_error)
-            if not self._is_settled(errand, key, code):
-                again.append((errand, key))
-        self._send_later(again)
+        retries = []
+        for pending, key in current:
+            marker_key = pending.transaction.producer.producer_id, key
+            code = codes.get(marker_key, ErrorCode.unknown_server_error)
+            if not self._is_settled(pending, key, code):
+                retries.append((pending, key))
+        self._send_later(retries)
 
 
 def _request(version: int, markers: Collection[Outgoing]) -> Any:
     new = request(ApiKey.WRITE_TXN_MARKERS, version)
-    by_errand: dict[Errand, dict[str, list[int]]] = {}
-    for errand, key in markers:
-        by_errand.setdefault(errand, {}).setdefault(key.topic, []).append(key.partition)
+    topics_by_transaction: dict[PendingMarkers, dict[str, list[int]]] = {}
+    for pending, key in markers:
+        topics_by_transaction.setdefault(pending, {}).setdefault(key.topic, []).append(
+            key.partition
+        )
     return new(
         markers=[
             new.markers(
-                producer_id=errand.wanted.producer.producer_id,
-                producer_epoch=errand.wanted.producer.epoch,
-                transaction_result=errand.wanted.commit,
-                coordinator_epoch=errand.coordinator_epoch,
-                transaction_version=errand.wanted.version,
+                producer_id=pending.transaction.producer.producer_id,
+                producer_epoch=pending.transaction.producer.epoch,
+                transaction_result=pending.transaction.commit,
+                coordinator_epoch=pending.coordinator_epoch,
+                transaction_version=pending.transaction.version,
                 topics=[
                     new.markers.topics(name=name, partition_indexes=tuple(indexes))
                     for name, indexes in topics.items()
                 ],
             )
-            for errand, topics in by_errand.items()
+            for pending, topics in topics_by_transaction.items()
         ]
     )

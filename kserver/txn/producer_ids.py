@@ -20,7 +20,7 @@ from typing import Any
 from kserver.coordinator.runtime import CoordinatorRuntime
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import ProducerId
-from kserver.txn.requests import WANTS_ID, EndTransaction, InitProducerId
+from kserver.txn.requests import NEEDS_ID, EndTransaction, InitProducerId
 from kserver.znodes import ProducerIdBlock
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class ProducerIds:
         self._least = 0
         """Number of ids left at which the next block is requested."""
         self._next = NO_IDS
-        self._is_wanted = asyncio.Event()
+        self._needs_block = asyncio.Event()
         self._waiting: dict[asyncio.Future[None], None] = {}
 
     async def next(self) -> ProducerId:
@@ -51,40 +51,40 @@ class ProducerIds:
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + MAX_WAIT_S
         while not self._current and not self._next:
-            self._is_wanted.set()
+            self._needs_block.set()
             if loop.time() >= deadline_s:
                 text = "the controller has not allocated producer ids yet"
                 raise KafkaError(ErrorCode.coordinator_load_in_progress, text)
-            self._waiting[given := loop.create_future()] = None
-            await asyncio.wait((given,), timeout=deadline_s - loop.time())
-            self._waiting.pop(given, None)
+            self._waiting[arrival := loop.create_future()] = None
+            await asyncio.wait((arrival,), timeout=deadline_s - loop.time())
+            self._waiting.pop(arrival, None)
         if not self._current:
             self._current, self._next = self._next, NO_IDS
             self._least = len(self._current) // PREFETCH_SHARE
         id_, self._current = self._current[0], self._current[1:]
         if len(self._current) <= self._least and not self._next:
-            self._is_wanted.set()
+            self._needs_block.set()
         return id_
 
     async def run(self) -> None:
         """Request blocks when needed, until cancelled."""
-        said = ""
+        last_error = ""
         while True:
-            await self._is_wanted.wait()
+            await self._needs_block.wait()
             try:
                 block = await self._allocate()
             except (KafkaError, OSError) as error:
-                if said != str(error):
-                    said = str(error)
-                    log.warning("AllocateProducerIds request failed: %s", said)
+                if last_error != str(error):
+                    last_error = str(error)
+                    log.warning("AllocateProducerIds request failed: %s", last_error)
                 await asyncio.sleep(RETRY_S)
                 continue
-            said = ""
-            self._is_wanted.clear()
+            last_error = ""
+            self._needs_block.clear()
             self._next = range(block.first, block.last + 1)
-            for given in self._waiting:
-                if not given.done():
-                    given.set_result(None)
+            for arrival in self._waiting:
+                if not arrival.done():
+                    arrival.set_result(None)
 
 
 async def ask_with_id(
@@ -92,9 +92,9 @@ async def ask_with_id(
     producer_ids: ProducerIds,
     request: InitProducerId | EndTransaction,
 ) -> Any:
-    """Ask the coordinator, and again with a new producer id if it returns WANTS_ID."""
-    answer = await transactions.ask(request.transactional_id, request)
-    if answer is WANTS_ID:
+    """Ask the coordinator, and again with a new producer id if it returns NEEDS_ID."""
+    response = await transactions.ask(request.transactional_id, request)
+    if response is NEEDS_ID:
         request = replace(request, new_id=await producer_ids.next())
-        answer = await transactions.ask(request.transactional_id, request)
-    return answer
+        response = await transactions.ask(request.transactional_id, request)
+    return response

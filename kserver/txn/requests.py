@@ -1,13 +1,13 @@
 """Requests to the coordinator of a transactional id, and responses.
 
     request           response
-    InitProducerId    ProducerIdAndEpoch, or WANTS_ID
+    InitProducerId    ProducerIdAndEpoch, or NEEDS_ID
     AddPartitions     None
     VerifyPartitions  {partition: ErrorCode}
-    EndTransaction    ProducerIdAndEpoch for the next transaction, or WANTS_ID
+    EndTransaction    ProducerIdAndEpoch for the next transaction, or NEEDS_ID
     MarkersWritten    None
 
-WANTS_ID means that a new producer id is needed, which the request lacks; it has to be repeated
+NEEDS_ID means that a new producer id is needed, which the request lacks; it has to be repeated
 with one (`new_id`).  The ids come from the controller, which a shard cannot call.
 
 Errors, as KafkaError: INVALID_PRODUCER_ID_MAPPING (unknown transactional id, or not its producer
@@ -26,11 +26,11 @@ from kserver.model import NO_PRODUCER_ID, ProducerId, TopicPartition
 from kserver.txn.transaction import ProducerIdAndEpoch
 
 
-class ProducerIdWanted(Enum):
+class ProducerIdNeeded(Enum):
     ID = "a new producer id"
 
 
-WANTS_ID = ProducerIdWanted.ID
+NEEDS_ID = ProducerIdNeeded.ID
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,9 +29,9 @@ from kserver.errors import ErrorCode, KafkaError
 from kserver.metadata import ClusterMetadata
 from kserver.model import NO_PRODUCER_ID, ProducerId, TopicPartition
 from kserver.txn import events
-from kserver.txn.events import Changed, Event, Forgotten
+from kserver.txn.events import Event, TransactionalIdForgotten, TransactionChanged
 from kserver.txn.requests import (
-    WANTS_ID,
+    NEEDS_ID,
     AddPartitions,
     EndTransaction,
     InitProducerId,
@@ -105,96 +105,105 @@ class TransactionShard:
                 ErrorCode.invalid_transaction_timeout,
                 f"{request.timeout_ms} ms is not within 1 and transaction.max.timeout.ms",
             )
-        found = self.transactions.get(request.transactional_id)
-        if found is None:
+        transaction = self.transactions.get(request.transactional_id)
+        if transaction is None:
             if request.new_id == NO_PRODUCER_ID:
-                return Outcome(answers=[(ticket, WANTS_ID)])
+                return Outcome(responses=[(ticket, NEEDS_ID)])
             new = Transaction(
                 request.transactional_id, request.new_id, 0, request.timeout_ms, now.wall_ms
             )
             return _changed(new, ticket, new.identity)
-        if found.state in PREPARED:
+        if transaction.state in PREPARED:
             raise _concurrent()
-        wants_id = found.wants_new_id(request.expected)
-        if found.state is TransactionState.ONGOING:
+        needs_id = transaction.needs_new_id(request.expected)
+        if transaction.state is TransactionState.ONGOING:
             # The client retries, and then gets another epoch.
-            aborted = found.fenced(self._version, now.wall_ms)
+            aborted = transaction.fenced(self._version, now.wall_ms)
             return _changed(aborted, ticket, _concurrent(), [_markers(aborted)])
-        if wants_id and request.new_id == NO_PRODUCER_ID:
-            return Outcome(answers=[(ticket, WANTS_ID)])
-        new = found.initialized(request.timeout_ms, request.expected, request.new_id, now.wall_ms)
+        if needs_id and request.new_id == NO_PRODUCER_ID:
+            return Outcome(responses=[(ticket, NEEDS_ID)])
+        new = transaction.initialized(
+            request.timeout_ms, request.expected, request.new_id, now.wall_ms
+        )
         return _changed(new, ticket, new.identity)
 
     def _add(self, request: AddPartitions, ticket: Ticket, now: Now) -> Outcome:
-        found = self._owned(request.transactional_id, request.producer)
-        if found.state is TransactionState.ONGOING and request.partitions <= found.partitions:
-            return Outcome(answers=[(ticket, None)])
-        new = found.with_partitions(request.partitions, request.version, now.wall_ms)
+        transaction = self._owned(request.transactional_id, request.producer)
+        if (
+            transaction.state is TransactionState.ONGOING
+            and request.partitions <= transaction.partitions
+        ):
+            return Outcome(responses=[(ticket, None)])
+        new = transaction.with_partitions(request.partitions, request.version, now.wall_ms)
         return _changed(new, ticket, None)
 
     def _verify(self, request: VerifyPartitions, ticket: Ticket) -> Outcome:
-        found = self._owned(request.transactional_id, request.producer)
+        transaction = self._owned(request.transactional_id, request.producer)
         codes = {
             partition: ErrorCode.none
-            if partition in found.partitions
+            if partition in transaction.partitions
             else ErrorCode.transaction_abortable
             for partition in request.partitions
         }
-        return Outcome(answers=[(ticket, codes)])
+        return Outcome(responses=[(ticket, codes)])
 
     def _owned(self, transactional_id: str, producer: ProducerIdAndEpoch) -> Transaction:
         """Return the transaction, after checking that this producer may continue it."""
-        found = self._found(transactional_id)
-        if producer.producer_id != found.producer_id:
+        transaction = self._existing(transactional_id)
+        if producer.producer_id != transaction.producer_id:
             raise _unknown(transactional_id, producer)
-        _check_epoch(found, producer)
-        if found.state in PREPARED:
+        _check_epoch(transaction, producer)
+        if transaction.state in PREPARED:
             raise _concurrent()
-        return found
+        return transaction
 
-    def _found(self, transactional_id: str) -> Transaction:
-        found = self.transactions.get(transactional_id)
-        if found is None:
+    def _existing(self, transactional_id: str) -> Transaction:
+        transaction = self.transactions.get(transactional_id)
+        if transaction is None:
             text = f"transactional id {transactional_id} is not known"
             raise KafkaError(ErrorCode.invalid_producer_id_mapping, text)
-        return found
+        return transaction
 
     def _end(self, request: EndTransaction, ticket: Ticket, now: Now) -> Outcome:
-        found = self._found(request.transactional_id)
+        transaction = self._existing(request.transactional_id)
         bumps = request.version >= EPOCH_BUMPS
         # A repeated request, which has already ended the transaction, is answered as before.
-        if _is_ended_by(found, request):
-            if found.is_commit is not request.commit:
-                raise _not_in_state(found, request)
-            if found.state in PREPARED:
+        if _is_ended_by(transaction, request):
+            if transaction.is_commit is not request.commit:
+                raise _not_in_state(transaction, request)
+            if transaction.state in PREPARED:
                 raise _concurrent()
-            return Outcome(answers=[(ticket, found.identity)])
-        if request.producer.producer_id != found.producer_id:
+            return Outcome(responses=[(ticket, transaction.identity)])
+        if request.producer.producer_id != transaction.producer_id:
             raise _unknown(request.transactional_id, request.producer)
-        _check_epoch(found, request.producer)
-        if found.state in PREPARED:
+        _check_epoch(transaction, request.producer)
+        if transaction.state in PREPARED:
             raise _concurrent()
-        if found.state in RESTING and (request.commit or not bumps):
-            raise _not_in_state(found, request)
-        if bumps and found.is_used_up and request.new_id == NO_PRODUCER_ID:
-            return Outcome(answers=[(ticket, WANTS_ID)])
-        new = found.ended(
+        if transaction.state in RESTING and (request.commit or not bumps):
+            raise _not_in_state(transaction, request)
+        if bumps and transaction.is_used_up and request.new_id == NO_PRODUCER_ID:
+            return Outcome(responses=[(ticket, NEEDS_ID)])
+        new = transaction.ended(
             commit=request.commit,
             version=request.version,
             new_id=request.new_id,
             now_ms=now.wall_ms,
         )
         # With a new producer id, the producer continues with that id.
-        given = (
+        identity = (
             ProducerIdAndEpoch(new.next_id, 0) if new.next_id != NO_PRODUCER_ID else new.identity
         )
-        return _changed(new, ticket, given, [_markers(new)])
+        return _changed(new, ticket, identity, [_markers(new)])
 
     def _complete(self, request: MarkersWritten, ticket: Ticket, now: Now) -> Outcome:
-        found = self.transactions.get(request.transactional_id)
-        if found is None or found.state not in PREPARED or found.identity != request.producer:
-            return Outcome(answers=[(ticket, None)])  # already handled
-        return _changed(found.completed(now.wall_ms), ticket, None)
+        transaction = self.transactions.get(request.transactional_id)
+        if (
+            transaction is None
+            or transaction.state not in PREPARED
+            or transaction.identity != request.producer
+        ):
+            return Outcome(responses=[(ticket, None)])  # already handled
+        return _changed(transaction.completed(now.wall_ms), ticket, None)
 
     # Deadlines and loading
 
@@ -203,7 +212,7 @@ class TransactionShard:
         effects: list[WriteMarkers] = []
         if self._next_abort_ms is not None and self._next_abort_ms <= now.ms:
             timed_out = (
-                Changed(transaction.fenced(self._version, now.wall_ms))
+                TransactionChanged(transaction.fenced(self._version, now.wall_ms))
                 for transaction in map(self.transactions.__getitem__, self._ongoing)
                 if transaction.has_timed_out(now.wall_ms)
             )
@@ -215,12 +224,12 @@ class TransactionShard:
         if is_removal_due and not changes:
             unused_ms = now.wall_ms - self._config().transactional_id_expiration_ms
             unused = (
-                Forgotten(transaction.dead().id)
+                TransactionalIdForgotten(transaction.dead().id)
                 for transaction in self.transactions.values()
                 if transaction.state in RESTING and transaction.updated_ms <= unused_ms
             )
-            gone, is_all = take_what_fits(unused, self.encode, MAX_IDS_PER_BATCH)
-            changes += gone
+            removals, is_all = take_what_fits(unused, self.encode, MAX_IDS_PER_BATCH)
+            changes += removals
             self._next_removal_ms = None if is_all else now.ms
         self._set_deadlines(now, ongoing=bool(self._ongoing), has_ids=bool(self.transactions))
         return Outcome(changes, effects=effects, only_events=True)
@@ -256,10 +265,10 @@ class TransactionShard:
 
     def replay(self, event: Event, producer_id: ProducerId = NO_PRODUCER_ID) -> None:
         match event:
-            case Forgotten(transactional_id):
+            case TransactionalIdForgotten(transactional_id):
                 self.transactions.pop(transactional_id, None)
                 self._ongoing.pop(transactional_id, None)
-            case Changed(transaction):
+            case TransactionChanged(transaction):
                 self.transactions[transaction.id] = transaction
                 if transaction.state is TransactionState.ONGOING:
                     self._ongoing[transaction.id] = None
@@ -289,36 +298,36 @@ class TransactionShard:
         assert self._ongoing.keys() == ongoing
 
 
-def _is_ended_by(found: Transaction, request: EndTransaction) -> bool:
+def _is_ended_by(transaction: Transaction, request: EndTransaction) -> bool:
     """Return whether this request, or an equal one that was answered, led to the present state."""
-    if found.state in (TransactionState.EMPTY, TransactionState.ONGOING):
+    if transaction.state in (TransactionState.EMPTY, TransactionState.ONGOING):
         return False
     if request.version < EPOCH_BUMPS:
-        return request.producer == found.identity
-    if found.version < EPOCH_BUMPS:
+        return request.producer == transaction.identity
+    if transaction.version < EPOCH_BUMPS:
         # That end raised no epoch, so this producer has an epoch that was fenced.  Apache's broker
         # (4.3.1) responds with success here, and the zombie then has the owner's epoch.
         return False
     # With the same epoch, the request is about the next transaction.
-    named = request.producer
-    if named.producer_id == found.producer_id:
+    producer = request.producer
+    if producer.producer_id == transaction.producer_id:
         # An epoch above LAST_EPOCH belongs to no producer: the owner continues with a new producer
         # id.
-        return named.epoch == found.epoch - 1 and found.epoch <= LAST_EPOCH
-    return named.producer_id == found.previous_id and named.epoch == LAST_EPOCH
+        return producer.epoch == transaction.epoch - 1 and transaction.epoch <= LAST_EPOCH
+    return producer.producer_id == transaction.previous_id and producer.epoch == LAST_EPOCH
 
 
-def _check_epoch(found: Transaction, named: ProducerIdAndEpoch) -> None:
+def _check_epoch(transaction: Transaction, producer: ProducerIdAndEpoch) -> None:
     """Raise PRODUCER_FENCED for another epoch, and for the one above LAST_EPOCH, with which the
     coordinator fences the producer."""
-    if named.epoch != found.epoch or named.epoch > LAST_EPOCH:
-        raise fenced(found, named)
+    if producer.epoch != transaction.epoch or producer.epoch > LAST_EPOCH:
+        raise fenced(transaction, producer)
 
 
 def _changed(
-    new: Transaction, ticket: Ticket, answer: Any, effects: Sequence[WriteMarkers] = ()
+    new: Transaction, ticket: Ticket, response: Any, effects: Sequence[WriteMarkers] = ()
 ) -> Outcome:
-    return Outcome([Changed(new)], [(ticket, answer)], effects, only_events=True)
+    return Outcome([TransactionChanged(new)], [(ticket, response)], effects, only_events=True)
 
 
 def _markers(prepared: Transaction) -> WriteMarkers:
@@ -341,7 +350,10 @@ def _unknown(transactional_id: str, producer: ProducerIdAndEpoch) -> KafkaError:
     return KafkaError(ErrorCode.invalid_producer_id_mapping, text)
 
 
-def _not_in_state(found: Transaction, request: EndTransaction) -> KafkaError:
+def _not_in_state(transaction: Transaction, request: EndTransaction) -> KafkaError:
     what = "commit" if request.commit else "abort"
-    text = f"transactional id {found.id} is in state {found.state}: there is nothing to {what}"
+    text = (
+        f"transactional id {transaction.id} is in state {transaction.state}: "
+        f"there is nothing to {what}"
+    )
     return KafkaError(ErrorCode.invalid_txn_state, text)

@@ -137,7 +137,7 @@ class Transaction:
         """Return the state after InitProducerId; with `expected`, the producer continues after an
         error (KIP-360).
 
-        `new_id` is used if `wants_new_id` returns True.  Raises PRODUCER_FENCED.
+        `new_id` is used if `needs_new_id` returns True.  Raises PRODUCER_FENCED.
         """
         self._check_expected(expected)
         if expected is not None and self._is_repeated(expected):
@@ -166,7 +166,7 @@ class Transaction:
             updated_ms=now_ms,
         )
 
-    def wants_new_id(self, expected: ProducerIdAndEpoch | None) -> bool:
+    def needs_new_id(self, expected: ProducerIdAndEpoch | None) -> bool:
         """Return whether `initialized` needs a new producer id.  Raises PRODUCER_FENCED."""
         self._check_expected(expected)
         return self.is_used_up and (expected is None or not self._is_repeated(expected))
@@ -275,10 +275,10 @@ class Transaction:
             assert self.previous_id != self.producer_id
 
 
-def fenced(transaction: Transaction, named: ProducerIdAndEpoch) -> KafkaError:
+def fenced(transaction: Transaction, producer: ProducerIdAndEpoch) -> KafkaError:
     return KafkaError(
         ErrorCode.producer_fenced,
-        f"Producer {named.producer_id} with epoch {named.epoch} of transactional id"
+        f"Producer {producer.producer_id} with epoch {producer.epoch} of transactional id"
         f" {transaction.id} was replaced by producer {transaction.producer_id} with epoch"
         f" {transaction.epoch}",
     )

@@ -48,7 +48,7 @@ from kserver.wire.versions import request
 
 log = logging.getLogger(__name__)
 
-Refused: TypeAlias = Mapping[TopicPartition, KafkaError]
+PartitionErrors: TypeAlias = Mapping[TopicPartition, KafkaError]
 Codes: TypeAlias = Mapping[TopicPartition, ErrorCode]
 
 FIRST_FROM_BROKERS = 4
@@ -66,7 +66,7 @@ AWAY = frozenset(
 )
 
 
-class Question(NamedTuple):
+class VerificationRequest(NamedTuple):
     """Request to the coordinator of `transactional_id`, to verify the partitions or, with `adds`,
     to add them."""
 
@@ -79,8 +79,8 @@ class Question(NamedTuple):
         return dict.fromkeys(self.partitions, code)
 
 
-class Asked(NamedTuple):
-    question: Question
+class PendingRequest(NamedTuple):
+    request: VerificationRequest
     codes: asyncio.Future[Codes]
 
 
@@ -100,8 +100,8 @@ class Verification:
         self._config = config
         self._metadata = metadata
         self._peers = peers
-        self._outbox = Outbox[Asked](self._ask_broker, MAX_TRANSACTIONS_PER_REQUEST)
-        self._awaited: set[_Awaited] = set()
+        self._outbox = Outbox[PendingRequest](self._ask_broker, MAX_TRANSACTIONS_PER_REQUEST)
+        self._guards: set[_VerificationGuard] = set()
         self._turns: dict[ProducerId, asyncio.Future[None]] = {}
 
     def turn(self, producer_id: ProducerId) -> Turn:
@@ -109,82 +109,82 @@ class Verification:
         verification."""
         return Turn(self._turns, producer_id)
 
-    def is_awaited(self, producer_id: ProducerId) -> bool:
+    def has_turn(self, producer_id: ProducerId) -> bool:
         """Return whether the producer's next request has to take a turn."""
         return producer_id in self._turns
 
-    async def refused(
+    async def verify(
         self,
         transactional_id: str,
         producer: ProducerIdAndEpoch,
         partitions: frozenset[TopicPartition],
         adds: bool,
         knows_abortable: bool = True,
-    ) -> Refused:
+    ) -> PartitionErrors:
         """Verify the partitions; return errors for those that must not be written to.  The caller
         has to write to the others before it awaits anything."""
-        question = Question(transactional_id, producer, partitions, adds)
-        awaited = _Awaited(producer.producer_id)
-        self._awaited.add(awaited)
+        verification = VerificationRequest(transactional_id, producer, partitions, adds)
+        guard = _VerificationGuard(producer.producer_id)
+        self._guards.add(guard)
         try:
-            codes = dict(await self._codes(question))
+            codes = dict(await self._codes(verification))
         finally:
-            self._awaited.discard(awaited)
+            self._guards.discard(guard)
         if not adds:
-            codes |= dict.fromkeys(awaited.ended & partitions, ErrorCode.invalid_txn_state)
-        return _refused(codes, adds=adds, knows_abortable=knows_abortable)
+            codes |= dict.fromkeys(guard.ended & partitions, ErrorCode.invalid_txn_state)
+        return _errors(codes, adds=adds, knows_abortable=knows_abortable)
 
-    def refused_now(
+    def verify_now(
         self,
         transactional_id: str,
         producer: ProducerIdAndEpoch,
         partitions: frozenset[TopicPartition],
         adds: bool,
         knows_abortable: bool = True,
-    ) -> Refused | None:
-        """Return the same without waiting; None if `refused` would have to wait."""
-        question = Question(transactional_id, producer, partitions, adds)
+    ) -> PartitionErrors | None:
+        """Return the same without waiting; None if `verify` would have to wait."""
+        verification = VerificationRequest(transactional_id, producer, partitions, adds)
         try:
             if self._coordinator(transactional_id) != self._id:
                 return None
-            answer = self._ask_own(question)
-            if not answer.done():
-                answer.cancel()
+            response = self._ask_own(verification)
+            if not response.done():
+                response.cancel()
                 return None
-            codes = answer.result() or question.all(ErrorCode.none)
+            codes = response.result() or verification.all(ErrorCode.none)
         except KafkaError as error:
             if adds and error.code is ErrorCode.concurrent_transactions:
                 return None
-            codes = question.all(error.code)
-        return _refused(codes, adds=adds, knows_abortable=knows_abortable)
+            codes = verification.all(error.code)
+        return _errors(codes, adds=adds, knows_abortable=knows_abortable)
 
-    def ended(self, partition: TopicPartition, producer_id: ProducerId) -> None:
+    def on_marker(self, partition: TopicPartition, producer_id: ProducerId) -> None:
         """Handle a marker of the producer that was appended to the partition."""
-        for awaited in self._awaited:
-            if awaited.producer_id == producer_id:
-                awaited.ended.add(partition)
+        for guard in self._guards:
+            if guard.producer_id == producer_id:
+                guard.ended.add(partition)
 
-    async def _codes(self, question: Question) -> Codes:
+    async def _codes(self, verification: VerificationRequest) -> Codes:
         config = self._config()
         deadline_s = self._loop.time() + config.add_partitions_to_txn_retry_backoff_max_ms / 1000
         while True:
-            codes = await self._ask(question)
+            codes = await self._ask(verification)
             is_late = self._loop.time() >= deadline_s
             is_concurrent = ErrorCode.concurrent_transactions in codes.values()
-            if not question.adds or not is_concurrent or is_late:
+            if not verification.adds or not is_concurrent or is_late:
                 return codes
             await asyncio.sleep(config.add_partitions_to_txn_retry_backoff_ms / 1000)
 
-    async def _ask(self, question: Question) -> Codes:
+    async def _ask(self, verification: VerificationRequest) -> Codes:
         try:
-            coordinator = self._coordinator(question.transactional_id)
+            coordinator = self._coordinator(verification.transactional_id)
             if coordinator == self._id:
-                return await self._ask_own(question) or question.all(ErrorCode.none)
+                return await self._ask_own(verification) or verification.all(ErrorCode.none)
         except KafkaError as error:
-            return question.all(error.code)
-        asked = Asked(question, self._loop.create_future())
-        self._outbox.put(coordinator, asked)
-        return await asked.codes
+            return verification.all(error.code)
+        pending = PendingRequest(verification, self._loop.create_future())
+        self._outbox.put(coordinator, pending)
+        return await pending.codes
 
     def _coordinator(self, transactional_id: str) -> BrokerId:
         """Return the coordinator's id.  Raises KafkaError if none is known."""
@@ -194,15 +194,15 @@ class Verification:
             raise KafkaError(ErrorCode.coordinator_not_available)
         return leader
 
-    def _ask_own(self, question: Question) -> asyncio.Future[Codes | None]:
+    def _ask_own(self, verification: VerificationRequest) -> asyncio.Future[Codes | None]:
         """Ask this broker's own coordinator; the result is None if all partitions were added."""
-        transactional_id, producer, partitions, adds = question
-        wanted: AddPartitions | VerifyPartitions
+        transactional_id, producer, partitions, adds = verification
+        shard_request: AddPartitions | VerifyPartitions
         if adds:
-            wanted = AddPartitions(transactional_id, producer, partitions, EPOCH_BUMPS)
+            shard_request = AddPartitions(transactional_id, producer, partitions, EPOCH_BUMPS)
         else:
-            wanted = VerifyPartitions(transactional_id, producer, partitions)
-        return self._transactions.ask(transactional_id, wanted)
+            shard_request = VerifyPartitions(transactional_id, producer, partitions)
+        return self._transactions.ask(transactional_id, shard_request)
 
     # Requests to other brokers
 
@@ -213,31 +213,35 @@ class Verification:
         finally:
             self._peers.close()
 
-    async def _ask_broker(self, broker: BrokerId, waiting: Sequence[Asked]) -> None:
+    async def _ask_broker(self, broker: BrokerId, waiting: Sequence[PendingRequest]) -> None:
         """Send one request.  It has each transactional id only once; others of the same id wait."""
-        once: dict[str, Asked] = {}
-        for asked in waiting:
-            if asked.codes.done():
+        pending_by_id: dict[str, PendingRequest] = {}
+        for pending in waiting:
+            if pending.codes.done():
                 continue  # its client has disconnected
-            if once.setdefault(asked.question.transactional_id, asked) is not asked:
-                self._outbox.put(broker, asked)
-        if not once:
+            if pending_by_id.setdefault(pending.request.transactional_id, pending) is not pending:
+                self._outbox.put(broker, pending)
+        if not pending_by_id:
             return
         try:
-            answers = await self._answers(broker, [asked.question for asked in once.values()])
+            codes_by_id = await self._call(
+                broker, [pending.request for pending in pending_by_id.values()]
+            )
         except NotTriedAgain:
-            answers = {}
+            codes_by_id = {}
         except (OSError, ProtocolError, KafkaError) as error:
             log.info("broker %d: verifying transactions failed: %s", broker, error)
-            answers = {}
-        for transactional_id, (question, codes) in once.items():
+            codes_by_id = {}
+        for transactional_id, (verification, codes) in pending_by_id.items():
             if not codes.done():
-                answer = answers.get(transactional_id, {})
-                away = ErrorCode.network_exception
-                codes.set_result({p: answer.get(p, away) for p in question.partitions})
+                partition_codes = codes_by_id.get(transactional_id, {})
+                unreachable = ErrorCode.network_exception
+                codes.set_result(
+                    {p: partition_codes.get(p, unreachable) for p in verification.partitions}
+                )
 
-    async def _answers(
-        self, broker: BrokerId, questions: Sequence[Question]
+    async def _call(
+        self, broker: BrokerId, questions: Sequence[VerificationRequest]
     ) -> Mapping[str, Codes]:
         peer = await self._peers.to(broker)
         version = peer.version(ApiKey.ADD_PARTITIONS_TO_TXN)
@@ -245,8 +249,8 @@ class Verification:
             return {
                 one.transactional_id: one.all(ErrorCode.none) for one in questions if not one.adds
             }
-        answer = await peer.call(_request(version, questions))
-        if answer.error_code is not ErrorCode.none:
+        response = await peer.call(_request(version, questions))
+        if response.error_code is not ErrorCode.none:
             # This broker is not authorized; its producers must not bypass verification because of
             # that.
             return {one.transactional_id: one.all(ErrorCode.invalid_txn_state) for one in questions}
@@ -258,7 +262,7 @@ class Verification:
                 for topic in one.topic_results
                 for partition in topic.results_by_partition
             }
-            for one in answer.results_by_transaction
+            for one in response.results_by_transaction
         }
 
 
@@ -285,7 +289,7 @@ class Turn:
             del self._turns[self._producer_id]
 
 
-class _Awaited:
+class _VerificationGuard:
     """A pending verification, and the partitions that got markers of its producer meanwhile."""
 
     __slots__ = ("ended", "producer_id")
@@ -295,7 +299,7 @@ class _Awaited:
         self.ended: set[TopicPartition] = set()
 
 
-def _request(version: int, questions: Sequence[Question]) -> Any:
+def _request(version: int, questions: Sequence[VerificationRequest]) -> Any:
     new = request(ApiKey.ADD_PARTITIONS_TO_TXN, version)
     transactions = []
     for transactional_id, producer, partitions, adds in questions:
@@ -317,10 +321,10 @@ def _request(version: int, questions: Sequence[Question]) -> Any:
     return new(transactions=transactions)
 
 
-def _refused(
+def _errors(
     codes: Mapping[TopicPartition, ErrorCode], *, adds: bool, knows_abortable: bool
-) -> Refused:
-    refused = {}
+) -> PartitionErrors:
+    errors = {}
     for partition, code in codes.items():
         if code is ErrorCode.none:
             continue
@@ -332,5 +336,5 @@ def _refused(
         elif code in AWAY or (code is ErrorCode.concurrent_transactions and not adds):
             text = f"{text} yet: {code.name}"
             code = ErrorCode.not_enough_replicas
-        refused[partition] = KafkaError(code, text)
-    return refused
+        errors[partition] = KafkaError(code, text)
+    return errors

@@ -222,7 +222,7 @@ class RecordBatch:
     def records_by_parts(self, unfolded: bytes, most: int = 4096) -> Iterator[list[Record]]:
         """Yield the records of `reader` in parts, as named tuples."""
         reader = self.reader(unfolded)
-        while reader.left:
+        while reader.remaining:
             yield named(reader.take(most))
 
 
@@ -274,8 +274,10 @@ class EncodedRecords(Sequence[NewRecord]):
     def __getitem__(self, index: slice) -> list[NewRecord]: ...
     def __getitem__(self, index: int | slice) -> NewRecord | list[NewRecord]:
         batch = RecordBatch(b"".join(batch_in_two(self)))
-        found: list[NewRecord] = [(r.timestamp, r.key, r.value, r.headers) for r in batch.records()]
-        return found[index]
+        records: list[NewRecord] = [
+            (r.timestamp, r.key, r.value, r.headers) for r in batch.records()
+        ]
+        return records[index]
 
 
 def batch_in_two(

@@ -82,8 +82,8 @@ def versions_of(api_key: int) -> tuple[int, int]:
         return 0, _CONTROL[api_key][1]
     if api_key not in api_key_map:
         return 0, -1
-    known = schema_name_map[api_key_map[api_key]]
-    return min(known), max(known)
+    schemas = schema_name_map[api_key_map[api_key]]
+    return min(schemas), max(schemas)
 
 
 def is_flexible(api_key: int, version: int) -> bool:

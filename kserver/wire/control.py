@@ -177,8 +177,8 @@ class ControlMessage:
     @classmethod
     def decode(cls, version: int, data: bytes | memoryview) -> Self:
         values = cls.schema().decode(version, data)
-        made: Self = _made(cls, cls._modern(version, values))
-        return made
+        message: Self = _message_of(cls, cls._modern(version, values))
+        return message
 
     def encode(self, version: int) -> bytes:
         return self.schema().encode(version, self._as_of(version, _values(self)))
@@ -194,14 +194,18 @@ class ControlMessage:
         return values
 
 
-def write_control(api_key: int, version: int, correlation_id: int, answer: ControlMessage) -> bytes:
+def write_control(
+    api_key: int, version: int, correlation_id: int, response: ControlMessage
+) -> bytes:
     """Return the complete frame, with its length prefix."""
     tags = b"\0" if is_flexible(api_key, version) else b""
-    body = answer.encode(version)
+    body = response.encode(version)
     return _RESPONSE_HEAD.pack(4 + len(tags) + len(body), correlation_id) + tags + body
 
 
-def read_answer(request: ControlMessage, version: int, frame: memoryview) -> ControlMessage:
+def read_control_response(
+    request: ControlMessage, version: int, frame: memoryview
+) -> ControlMessage:
     """Decode the response to `request` of this version, from a frame that starts with the
     correlation id."""
     head = 5 if is_flexible(request.api_key, version) else 4
@@ -508,31 +512,31 @@ def _protocol(number: int) -> str:
 def _fields(cls: Any) -> Mapping[str, tuple[str, Any]]:
     """Return Kafka's name of each field, and the dataclass of its elements if they have one."""
     hints = typing.get_type_hints(cls)
-    found = {}
+    fields = {}
     for field in dataclasses.fields(cls):
         hint = hints[field.name]
         if typing.get_origin(hint) is tuple:
             hint = typing.get_args(hint)[0]
         name = re.sub("_(.)", lambda letter: letter[1].upper(), field.name)
         name = name.replace("isKraft", "isKRaft")
-        found[field.name] = name, hint if dataclasses.is_dataclass(hint) else None
-    return found
+        fields[field.name] = name, hint if dataclasses.is_dataclass(hint) else None
+    return fields
 
 
-def _made(cls: Any, values: Values) -> Any:
-    given = {}
+def _message_of(cls: Any, values: Values) -> Any:
+    values_by_field = {}
     for field, (name, inner) in _fields(cls).items():
         if name not in values:
             continue
         value = values[name]
         if inner is not None:
-            value = tuple(_made(inner, element) for element in value)
+            value = tuple(_message_of(inner, element) for element in value)
         elif isinstance(value, list):
             value = tuple(value)
         elif name == "errorCode":
             value = _error(value)
-        given[field] = value
-    return cls(**given)
+        values_by_field[field] = value
+    return cls(**values_by_field)
 
 
 def _error(code: Any) -> ErrorCode:
@@ -543,8 +547,8 @@ def _error(code: Any) -> ErrorCode:
 
 
 def _values(message: Any) -> Values:
-    found: Values = {}
+    fields: Values = {}
     for field, (name, inner) in _fields(message.__class__).items():
         value = getattr(message, field)
-        found[name] = value if inner is None else [_values(element) for element in value]
-    return found
+        fields[name] = value if inner is None else [_values(element) for element in value]
+    return fields

@@ -81,7 +81,7 @@ def guard(cls: Any) -> Guard:
 def entity_in(hint: Any) -> Any:
     """Return the dataclass in a field's type hint, however wrapped, or None."""
     if args := typing.get_args(hint):
-        return next((found for arg in args if (found := entity_in(arg))), None)
+        return next((entity for arg in args if (entity := entity_in(arg))), None)
     return hint if dataclasses.is_dataclass(hint) else None
 
 
@@ -186,7 +186,7 @@ def _nullable(part: Part) -> Skip:
     return skip
 
 
-def _tagged_fields(known: dict[int, Part]) -> Skip:
+def _tagged_fields(parts_by_tag: dict[int, Part]) -> Skip:
     def skip(frame: memoryview, at: int, edits: Edits) -> int:
         if frame[at] == 0:
             return at + 1
@@ -201,11 +201,11 @@ def _tagged_fields(known: dict[int, Part]) -> Skip:
             end = at + size
             if end > len(frame):
                 raise ProtocolError(f"a tagged field of {size} bytes in {len(frame) - at}")
-            if tag not in known:
+            if tag not in parts_by_tag:
                 edits.append((field_at, end, b""))
             else:
                 known_count += 1
-                before, part = len(edits), known[tag]
+                before, part = len(edits), parts_by_tag[tag]
                 if end != (at + part if isinstance(part, int) else part(frame, at, edits)):
                     raise ProtocolError(f"a tagged field of {size} bytes that has another size")
                 if grown := sum(len(new) - (last - first) for first, last, new in edits[before:]):

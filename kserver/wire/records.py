@@ -45,7 +45,7 @@ _LENGTHS_OF_TWO = [_PAST_ANY_END] * 128 + _LENGTHS
 
 
 class RecordReader:
-    """Reads the records of one batch in parts; `left` is the number of records still to read.
+    """Reads the records of one batch in parts; `remaining` is the number of records still to read.
 
     If `append_time` is set, it is every record's timestamp.  The constructor and the methods raise
     ProtocolError if the bytes do not match the batch's header.
@@ -60,7 +60,7 @@ class RecordReader:
         "_end_offset",
         "_names",
         "_next_delta",
-        "left",
+        "remaining",
     )
 
     def __init__(
@@ -76,7 +76,7 @@ class RecordReader:
             raise ProtocolError(f"{count} records in {len(data)} bytes")
         if last_offset_delta < count - 1:
             raise ProtocolError(f"{count} records up to offset {last_offset_delta} of the batch")
-        self.left = count
+        self.remaining = count
         self._data = data
         self._at = 0
         self._base_offset = base_offset
@@ -90,16 +90,16 @@ class RecordReader:
         """Return the next records, at most `most`, and none after those that reach `most_bytes`."""
         full_at = self._at + most_bytes
         # Estimated number of records that reach it, if they all have the same size.
-        few = max(1, most_bytes * self.left // max(1, len(self._data) - self._at))
+        few = max(1, most_bytes * self.remaining // max(1, len(self._data) - self._at))
         rows: list[Row] = []
         try:
-            while self.left and len(rows) < most and self._at < full_at:
-                count = min(few, most - len(rows), self.left)
+            while self.remaining and len(rows) < most and self._at < full_at:
+                count = min(few, most - len(rows), self.remaining)
                 rows += self._read(count)
-                self.left -= count
+                self.remaining -= count
         except IndexError as error:
             raise ProtocolError("truncated record") from error
-        if self._at > len(self._data) or (not self.left and self._at < len(self._data)):
+        if self._at > len(self._data) or (not self.remaining and self._at < len(self._data)):
             raise ProtocolError("the last record does not end where the batch does")
         if rows and (rows[-1][0] >= self._end_offset or rows[-1][0] not in _INT64):
             raise ProtocolError("a record past the batch's last offset")
@@ -124,7 +124,7 @@ class RecordReader:
         headers: tuple[tuple[str, bytes | None], ...] = ()
         # Headers are often identical to those of the record before.
         known_headers = b"\0"
-        known: tuple[tuple[str, bytes | None], ...] = ()
+        last_headers: tuple[tuple[str, bytes | None], ...] = ()
         for _ in range(count):
             if (size := data[at]) < 0x80:
                 at += 1
@@ -203,11 +203,11 @@ class RecordReader:
                 headers = ()
             elif end - at == len(known_headers) and data[at:end] == known_headers:
                 at = end
-                headers = known
+                headers = last_headers
             else:
                 start = at
                 headers, at = self._read_headers(at)
-                known_headers, known = data[start:at], headers
+                known_headers, last_headers = data[start:at], headers
             if at != end:
                 raise ProtocolError("a record whose length does not match its fields")
             append((offset, timestamp, key, value, headers))

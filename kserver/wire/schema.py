@@ -160,8 +160,10 @@ class UnknownKind(ProtocolError):
 def keyed(table: str, kinds: Mapping[int, str]) -> KeyedRecords:
     """Return the kinds by number; `OffsetCommit` stands for OffsetCommitKey and
     OffsetCommitValue."""
-    known = schemas(table)
-    return KeyedRecords({n: (known[f"{k}Key"], known[f"{k}Value"]) for n, k in kinds.items()})
+    schemas_by_name = schemas(table)
+    return KeyedRecords(
+        {n: (schemas_by_name[f"{k}Key"], schemas_by_name[f"{k}Value"]) for n, k in kinds.items()}
+    )
 
 
 def _leading(data: bytes) -> int:
@@ -172,21 +174,21 @@ def _leading(data: bytes) -> int:
 
 def schemas(table: str) -> dict[str, Schema]:
     """Return all messages of a table, by name."""
-    found: dict[str, Schema] = {}
+    schemas_by_name: dict[str, Schema] = {}
     lines = [line for line in table.splitlines() if line.strip()]
     starts = [at for at, line in enumerate(lines) if not line.startswith(" ")]
     for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
         heading = _HEADING.fullmatch(lines[start])
         assert heading is not None, lines[start]
         name, first, last, flexible = heading.groups()
-        found[name] = Schema(
+        schemas_by_name[name] = Schema(
             name,
             int(first),
             int(last or first),
             int(flexible or NEWEST + 1),
             _fields(lines[start + 1 : end]),
         )
-    return found
+    return schemas_by_name
 
 
 def _fields(lines: Sequence[str]) -> tuple[Field, ...]:
@@ -202,12 +204,12 @@ def _fields(lines: Sequence[str]) -> tuple[Field, ...]:
 
 
 def _field(line: str, inner: tuple[Field, ...]) -> Field:
-    found = _FIELD.fullmatch(line)
-    assert found is not None, line
-    given = found.groupdict()
-    kind = STRUCT if inner else given["type"]
-    first = int(given["first"] or 0)
-    match given["first"], given["last"]:
+    match = _FIELD.fullmatch(line)
+    assert match is not None, line
+    groups = match.groupdict()
+    kind = STRUCT if inner else groups["type"]
+    first = int(groups["first"] or 0)
+    match groups["first"], groups["last"]:
         case None, _:
             last = NEWEST
         case _, None:
@@ -216,10 +218,10 @@ def _field(line: str, inner: tuple[Field, ...]) -> Field:
             last = NEWEST
         case _, bounded:
             last = int(bounded[1:])
-    is_array, is_nullable = bool(given["array"]), bool(given["nullable"])
-    default = _default(kind, is_array, given["default"], inner)
-    tag = None if given["tag"] is None else int(given["tag"])
-    return Field(given["name"], kind, is_array, is_nullable, first, last, tag, default, inner)
+    is_array, is_nullable = bool(groups["array"]), bool(groups["nullable"])
+    default = _default(kind, is_array, groups["default"], inner)
+    tag = None if groups["tag"] is None else int(groups["tag"])
+    return Field(groups["name"], kind, is_array, is_nullable, first, last, tag, default, inner)
 
 
 def _default(kind: str, is_array: bool, text: str | None, inner: Iterable[Field]) -> Any:
@@ -393,7 +395,7 @@ class _Writer:
 
 
 def _shown(fields: Iterable[Field], version: int, values: Mapping[str, Any]) -> Values:
-    found: Values = {}
+    values_by_name: Values = {}
     for field in fields:
         value = values[field.name]
         if field.is_in(version) and (field.tag is None or value != field.default):
@@ -402,8 +404,8 @@ def _shown(fields: Iterable[Field], version: int, values: Mapping[str, Any]) -> 
                 show = _struct_shown(field.fields, version)
             if value is not None and show is not None:
                 value = [show(element) for element in value] if field.is_array else show(value)
-            found[field.name] = value
-    return found
+            values_by_name[field.name] = value
+    return values_by_name
 
 
 def _struct_shown(fields: tuple[Field, ...], version: int) -> Callable[[Any], Values]:

@@ -62,10 +62,10 @@ class MessageShape:
             if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
         }
 
-    def __call__(self, **given: Any) -> Any:
+    def __call__(self, **fields: Any) -> Any:
         names = self._names
-        known = {k: tuple(v) if type(v) is list else v for k, v in given.items() if k in names}
-        return self._cls(**self._zeros | known)
+        values = {k: tuple(v) if type(v) is list else v for k, v in fields.items() if k in names}
+        return self._cls(**self._zeros | values)
 
     def __getattr__(self, name: str) -> Any:
         return self._parts.get(name, ABSENT)

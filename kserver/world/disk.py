@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeAlias, TypeVar
 
-from kserver.world import usage
+from kserver.world import process_resources
 
 T = TypeVar("T")
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -380,10 +380,10 @@ class OsDisk:
         return room.f_blocks * room.f_frsize
 
     def files_left(self) -> int:
-        return usage.files_left()
+        return process_resources.files_left()
 
     def require_files(self, files: int) -> None:
-        if not usage.can_open(files):
+        if not process_resources.can_open(files):
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     async def offload(self, work: Callable[[], T]) -> T:
@@ -393,6 +393,6 @@ class OsDisk:
         return await asyncio.get_running_loop().run_in_executor(None, work)
 
     async def compute(self, work: Callable[..., T], *arguments: object) -> T:
-        from kserver.world import errand
+        from kserver.world import worker_process
 
-        return await errand.run(work, arguments)
+        return await worker_process.run(work, arguments)

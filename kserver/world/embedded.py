@@ -58,7 +58,7 @@ _RESERVE_BYTES = 256 << 10
 class _Request(NamedTuple):
     ops: Sequence[Op]
     make_parents: bool
-    answer: asyncio.Future[list[OpResult]]
+    response: asyncio.Future[list[OpResult]]
 
 
 class EmbeddedZooKeeper:
@@ -165,9 +165,9 @@ class EmbeddedZooKeeper:
         sequence: bool = False,
         make_parents: bool = False,
     ) -> str:
-        made = await self._request([Create(path, data, ephemeral, sequence)], make_parents)
-        assert isinstance(made[-1], str)
-        return made[-1]
+        results = await self._request([Create(path, data, ephemeral, sequence)], make_parents)
+        assert isinstance(results[-1], str)
+        return results[-1]
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
         (stat,) = await self._request([SetData(path, data, version)])
@@ -182,12 +182,12 @@ class EmbeddedZooKeeper:
 
     async def _request(self, ops: Sequence[Op], make_parents: bool = False) -> list[OpResult]:
         self._refuse_when_closed(ops[0].path)
-        answer: asyncio.Future[list[OpResult]] = asyncio.get_running_loop().create_future()
-        self._last = answer
-        self._waiting.append(_Request(ops, make_parents, answer))
+        response: asyncio.Future[list[OpResult]] = asyncio.get_running_loop().create_future()
+        self._last = response
+        self._waiting.append(_Request(ops, make_parents, response))
         if self._writer is None:
             self._writer = asyncio.create_task(self._write_waiting())
-        return await answer
+        return await response
 
     async def _settled(self, path: str) -> None:
         """Wait for the writes that were requested before, so that a read sees them."""
@@ -208,8 +208,8 @@ class EmbeddedZooKeeper:
         finally:
             self._writer = None
             for request in (*requests, *self._waiting):
-                if not request.answer.done():
-                    request.answer.set_exception(ConnectionLost(request.ops[0].path))
+                if not request.response.done():
+                    request.response.set_exception(ConnectionLost(request.ops[0].path))
 
     async def _commit(self, requests: list[_Request]) -> None:
         transaction = ZnodeTransaction(self._tree)
@@ -241,12 +241,12 @@ class EmbeddedZooKeeper:
                 # Refused requests fail too: the change that they were refused for was not written.
                 outcomes = [self._failed(failure) for _ in requests]
         for request, outcome in zip(requests, outcomes, strict=True):
-            if request.answer.done():
+            if request.response.done():
                 continue  # its caller was cancelled
             if isinstance(outcome, Exception):
-                request.answer.set_exception(outcome)
+                request.response.set_exception(outcome)
             else:
-                request.answer.set_result(outcome)
+                request.response.set_result(outcome)
 
     def _apply(self, transaction: ZnodeTransaction, ops: Sequence[Op], zxid: int) -> list[OpResult]:
         now_ms = self._clock.now_ms()

@@ -217,7 +217,7 @@ class KazooZooKeeper:
         sequence: bool = False,
         make_parents: bool = False,
     ) -> str:
-        made: str = await self._call(
+        created_path: str = await self._call(
             path,
             lambda kazoo: kazoo.create_async(
                 self._full(path),
@@ -228,7 +228,7 @@ class KazooZooKeeper:
                 makepath=make_parents,
             ),
         )
-        return self._own(made)
+        return self._own(created_path)
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
         full = self._full(path)
@@ -278,11 +278,11 @@ class KazooZooKeeper:
         """Return the value of the asynchronous result that `submit` returns."""
         if not self._connected.is_set():
             raise ConnectionLost(path)
-        answer = self._loop.create_future()
-        self._calls[answer] = path
-        answer.add_done_callback(self._calls.pop)
-        submit(self._client).rawlink(lambda result: self._post(_settle, answer, result, path))
-        return await answer
+        response = self._loop.create_future()
+        self._calls[response] = path
+        response.add_done_callback(self._calls.pop)
+        submit(self._client).rawlink(lambda result: self._post(_settle, response, result, path))
+        return await response
 
     def _acl(self, path: str) -> Any:
         """Return the ACL of a new node; None is kazoo's default, which permits everything to
@@ -339,9 +339,9 @@ class KazooZooKeeper:
         it reconnects, however long; our callers do not wait for that.
         """
         self._connected.clear()
-        for answer, path in self._calls.items():
-            if not answer.done():
-                answer.set_exception(ConnectionLost(path))
+        for response, path in self._calls.items():
+            if not response.done():
+                response.set_exception(ConnectionLost(path))
 
     def _stop(self, client: Any, on_stopped: Callable[[], None]) -> None:
         """Stop a client in a daemon thread: kazoo waits 10 s and more for a server that does not
@@ -395,21 +395,21 @@ class _Bridge:
             self.zookeeper._post(self.watch, own)
 
 
-def _settle(answer: asyncio.Future[Any], result: Any, path: str) -> None:
-    if answer.done():
+def _settle(response: asyncio.Future[Any], result: Any, path: str) -> None:
+    if response.done():
         return
     error = result.exception
     if error is None:
-        answer.set_result(result.value)
+        response.set_result(result.value)
     else:
         own = _error(error, path)
         own.__cause__ = error
-        answer.set_exception(own)
+        response.set_exception(own)
 
 
 def _error(error: Exception, path: str) -> ZooKeeperError:
-    known = _ERRORS.get(getattr(error, "code", 0))
-    return known(path) if known else ZooKeeperError(f"{path}: {type(error).__name__}")
+    error_type = _ERRORS.get(getattr(error, "code", 0))
+    return error_type(path) if error_type else ZooKeeperError(f"{path}: {type(error).__name__}")
 
 
 def _stat(stat: Any) -> Stat:

@@ -61,7 +61,7 @@ def resolved(path: str, records: Iterable[AclRecord], identities: Sequence[Ident
     return () if list(grants) == [OPEN] else tuple(grants)
 
 
-def shown(acl: Acl, *, whole: bool) -> tuple[AclRecord, ...]:
+def visible_acl(acl: Acl, *, whole: bool) -> tuple[AclRecord, ...]:
     """Return a list for a getACL response; unless `whole`, passwords' hashes are hidden."""
     return tuple(
         AclRecord(perms, scheme, who)

@@ -45,7 +45,7 @@ from kserver.zookeeper.jute import (
     multi,
 )
 from kserver.zookeeper.reads import View, read_of
-from kserver.zookeeper.requests import Change, answers, change_of, code_of, failures
+from kserver.zookeeper.requests import Change, change_of, code_of, failures, responses_of
 from kserver.zookeeper.sessions import PASSWORD_BYTES
 from kserver.zookeeper.store import ChangeNodes, CloseSession, Done
 
@@ -75,7 +75,7 @@ class _Slot:
     arrived_s: float
     start: Callable[[_Slot], None] | None
     """Submits a change; None for a read."""
-    answer: Callable[[], None] | None
+    respond: Callable[[], None] | None
     """Sends the response; None for a change that is being written."""
 
 
@@ -95,7 +95,7 @@ class Connection(asyncio.Protocol):
         self.timeout_ms = 0
         self.identities: list[acl.Identity] = []
         self.host, self.port = "", 0
-        self.requests = self.answers = 0
+        self.requests = self.responses = 0
 
     @property
     def waiting(self) -> int:
@@ -129,7 +129,7 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def reset_figures(self) -> None:
-        self.requests = self.answers = 0
+        self.requests = self.responses = 0
 
     def notify(self, event: WatcherEvent) -> None:
         self._send(frame(ReplyHeader(NOTIFICATION_XID, -1, Err.OK), event))
@@ -193,7 +193,7 @@ class Connection(asyncio.Protocol):
         if self.state is State.NEW:
             request = reader.record(ConnectRequest)
             # Clients before ZooKeeper 3.4 neither send nor expect the read-only flag.
-            self._knows_read_only = reader.left > 0
+            self._knows_read_only = reader.remaining > 0
             self.state = State.OPENING
             self._server.connect(self, request)
             return
@@ -235,18 +235,18 @@ class Connection(asyncio.Protocol):
             self.notify,
         )
 
-        def answer() -> None:
+        def respond() -> None:
             zxid = self._server.zxid
             try:
                 if not self._server.is_open(self.session):
                     raise SessionExpired
-                records = view.answer(read)
+                records = view.response(read)
             except ZooKeeperError as error:
                 self._reply(xid, zxid, code_of(error))
             else:
                 self._reply(xid, zxid, Err.OK, *records)
 
-        self._queue(None, answer)
+        self._queue(None, respond)
 
     def _authenticate(self, xid: int, packet: AuthPacket) -> None:
         if packet.scheme == "digest":
@@ -270,7 +270,7 @@ class Connection(asyncio.Protocol):
 
     def _change(self, xid: int, change: Change, slot: _Slot) -> None:
         def done(done: Done) -> None:
-            slot.answer = partial(self._changed, xid, change, done)
+            slot.respond = partial(self._changed, xid, change, done)
             self._drain()
 
         ops = [each.op for each in change.operations]
@@ -289,13 +289,13 @@ class Connection(asyncio.Protocol):
         elif error is not None:
             self._reply(xid, done.zxid, Err.OK, *multi(failures(change, error)))
         else:
-            results = answers(change, done.results, done.stats)
+            results = responses_of(change, done.results, done.stats)
             records = multi(results) if change.is_multi else [results[0][1]]
             self._reply(xid, done.zxid, Err.OK, *records)
 
     def _close_session(self, xid: int, slot: _Slot) -> None:
         def done(done: Done) -> None:
-            slot.answer = partial(self._session_closed, xid, done.zxid)
+            slot.respond = partial(self._session_closed, xid, done.zxid)
             self._server.ended(self.session)
             self._drain()
 
@@ -309,9 +309,9 @@ class Connection(asyncio.Protocol):
         self.close()
 
     def _queue(
-        self, start: Callable[[_Slot], None] | None, answer: Callable[[], None] | None
+        self, start: Callable[[_Slot], None] | None, respond: Callable[[], None] | None
     ) -> None:
-        self._waiting.append(_Slot(self._server.now_s(), start, answer))
+        self._waiting.append(_Slot(self._server.now_s(), start, respond))
         self._drain()
 
     def _drain(self) -> None:
@@ -329,31 +329,31 @@ class Connection(asyncio.Protocol):
 
     def _step(self) -> bool:
         """Take one step; return whether there was one."""
-        if self._running and self._running[0].answer is not None:
-            self._answer(self._running.popleft())
+        if self._running and self._running[0].respond is not None:
+            self._respond(self._running.popleft())
         elif self._waiting and self._waiting[0].start is not None:
             slot = self._waiting.popleft()
             self._running.append(slot)
             assert slot.start is not None
             slot.start(slot)
         elif self._waiting and not self._running:
-            self._answer(self._waiting.popleft())
+            self._respond(self._waiting.popleft())
         else:
             return False
         return True
 
-    def _answer(self, slot: _Slot) -> None:
-        assert slot.answer is not None
+    def _respond(self, slot: _Slot) -> None:
+        assert slot.respond is not None
         try:
-            slot.answer()
+            slot.respond()
         except Exception:
             # A bug affects this client only, not all of them.
             log.exception("a request from %s:%d failed", self.host, self.port)
             self.abort()
-        self._server.answered(slot.arrived_s)
+        self._server.on_response(slot.arrived_s)
 
     def _reply(self, xid: int, zxid: int, err: Err, *records: tuple[Any, ...]) -> None:
-        self.answers += 1
+        self.responses += 1
         self._send(frame(ReplyHeader(xid, zxid, err), *records))
 
     def _send(self, data: bytes) -> None:

@@ -315,7 +315,7 @@ class Reader:
         return kind(*[read(self) for read, _ in _codecs(kind)])
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         return len(self._data) - self._at
 
     def boolean(self) -> bool:
@@ -342,8 +342,8 @@ class Reader:
     def vector(self, read: Read) -> tuple[Any, ...]:
         count = self.packed(_LENGTH)
         # Every element takes 4 bytes at least, so a larger count is invalid.
-        if count < -1 or count * _LENGTH.size > self.left:
-            raise ProtocolError(f"a vector of {count} in {self.left} bytes")
+        if count < -1 or count * _LENGTH.size > self.remaining:
+            raise ProtocolError(f"a vector of {count} in {self.remaining} bytes")
         return tuple(read(self) for _ in range(count))
 
     def multi(self, kind_of: Callable[[int], type[tuple[Any, ...]]]) -> Iterator[tuple[int, Any]]:
@@ -353,8 +353,8 @@ class Reader:
 
     def _take(self, size: int) -> int:
         at = self._at
-        if not 0 <= size <= self.left:
-            raise ProtocolError(f"{size} bytes announced, but {self.left} received")
+        if not 0 <= size <= self.remaining:
+            raise ProtocolError(f"{size} bytes announced, but {self.remaining} received")
         self._at += size
         return at
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from kserver.config import properties
 from kserver.errors import ConfigError, StorageError
-from kserver.world import log_lines, usage
+from kserver.world import log_lines, process_resources
 from kserver.world.clock import WallClock
 from kserver.world.disk import OsDisk
 from kserver.zookeeper.server import VERSION, ZooKeeperServer
@@ -74,7 +74,7 @@ async def _serve(settings: Settings, on_ready: Callable[[str, int], None]) -> No
             loop.add_signal_handler(number, stop.set)
 
     def ready(host: str, port: int) -> None:
-        age_s = usage.age_s()
+        age_s = process_resources.age_s()
         after = "" if age_s is None else f" in {age_s * 1000:.0f} ms"
         where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         log.info("ZooKeeper listening on %s%s, data in %s", where, after, settings.data_dir)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from kserver.world.znode_tree import ADMIN, READ, Tree, Znode
 from kserver.world.zookeeper import NoAuth, NoNode, ZooKeeperError
-from kserver.zookeeper.acl import Identity, permits, shown
+from kserver.zookeeper.acl import Identity, permits, visible_acl
 from kserver.zookeeper.jute import (
     SYNC_CONNECTED,
     ClientInfo,
@@ -103,7 +103,7 @@ class View:
     notify: Callable[[WatcherEvent], None]
     """Sends an event to the client, before the response."""
 
-    def answer(self, read: Read) -> list[tuple[Any, ...]]:
+    def response(self, read: Read) -> list[tuple[Any, ...]]:
         """Return the records of the response. Raises ZooKeeperError."""
         kind, record = read
         match kind:
@@ -144,7 +144,7 @@ class View:
                 return GetChildren2Response(names, stat_record(node.stat))
             case OpCode.GET_ACL:
                 node = self._node(path, READ | ADMIN)
-                acl = shown(node.acl, whole=permits(node.acl, ADMIN, self.identities))
+                acl = visible_acl(node.acl, whole=permits(node.acl, ADMIN, self.identities))
                 return GetAclResponse(acl, stat_record(node.stat))
             case OpCode.GET_ALL_CHILDREN_NUMBER:
                 self._node(path, READ)

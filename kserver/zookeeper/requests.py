@@ -185,14 +185,14 @@ def valid_path(path: str) -> str:
     return path
 
 
-def answers(
+def responses_of(
     change: Change, results: Sequence[OpResult], stats: Sequence[Stat | None]
 ) -> list[tuple[MultiHeader, tuple[Any, ...]]]:
     """Return the result of each operation, with its header for a multi; `stats` are those of
     created nodes.
     """
     return [
-        (MultiHeader(each.type, False, 0), _answer(each.type, result, stat))
+        (MultiHeader(each.type, False, 0), _response_of(each.type, result, stat))
         for each, result, stat in zip(change.operations, results, stats, strict=True)
     ]
 
@@ -213,7 +213,7 @@ def code_of(error: ZooKeeperError) -> Err:
     return ERRORS[type(error)]
 
 
-def _answer(kind: int, result: OpResult, stat: Stat | None) -> tuple[Any, ...]:
+def _response_of(kind: int, result: OpResult, stat: Stat | None) -> tuple[Any, ...]:
     match result:
         case str() if kind == OpCode.CREATE2:
             assert stat is not None

@@ -61,7 +61,7 @@ class ZooKeeperServer:
         self._addresses: Counter[str] = Counter()
         self._began = asyncio.Event()
         """Set once a session has a deadline."""
-        self._requests = self._answers = 0
+        self._requests = self._responses = 0
         self._latency_s = (0.0, 0.0, 0.0)
         """Minimum, sum, maximum."""
 
@@ -172,12 +172,12 @@ class ZooKeeperServer:
         self._requests += 1
         self._sessions.touch(connection.session, self._now_ms())
 
-    def answered(self, arrived_s: float) -> None:
+    def on_response(self, arrived_s: float) -> None:
         took_s = self.now_s() - arrived_s
         least, total, most = self._latency_s
-        least = min(least, took_s) if self._answers else took_s
+        least = min(least, took_s) if self._responses else took_s
         self._latency_s = least, total + took_s, max(most, took_s)
-        self._answers += 1
+        self._responses += 1
 
     def is_open(self, session: int) -> bool:
         return self._sessions.is_open(session)
@@ -197,9 +197,9 @@ class ZooKeeperServer:
                     for connection in self._connections:
                         connection.reset_figures()
                 case "srst":
-                    self._requests = self._answers = 0
+                    self._requests = self._responses = 0
                     self._latency_s = (0.0, 0.0, 0.0)
-        return words.answer(word, self._report(), self._settings.words)
+        return words.response(word, self._report(), self._settings.words)
 
     async def _expire(self) -> None:
         while True:
@@ -248,9 +248,9 @@ class ZooKeeperServer:
             watchers=watchers,
             watched_paths=paths,
             watches=watches,
-            latency_ms=(int(least), total / max(1, self._answers), int(most)),
+            latency_ms=(int(least), total / max(1, self._responses), int(most)),
             requests=self._requests,
-            answers=self._answers,
+            responses=self._responses,
             clients=[
                 words.Client(
                     host=each.host,
@@ -259,7 +259,7 @@ class ZooKeeperServer:
                     timeout_ms=each.timeout_ms,
                     waiting=each.waiting,
                     requests=each.requests,
-                    answers=each.answers,
+                    responses=each.responses,
                 )
                 for each in self._connections
             ],

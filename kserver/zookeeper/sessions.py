@@ -78,41 +78,41 @@ class SessionTable:
 
     def reopen(self, session: int, password: bytes, timeout_ms: int, now_ms: int) -> Session | None:
         """Return the session with a new deadline; None if it has ended or the password is wrong."""
-        known = self.sessions.get(session)
-        if known is None or known.state is State.CLOSING:
+        open_session = self.sessions.get(session)
+        if open_session is None or open_session.state is State.CLOSING:
             return None
-        if not hmac.compare_digest(known.password, password):
+        if not hmac.compare_digest(open_session.password, password):
             return None
-        known.timeout_ms = timeout_ms
-        self._wait(known, now_ms)
-        return known
+        open_session.timeout_ms = timeout_ms
+        self._wait(open_session, now_ms)
+        return open_session
 
     def is_open(self, session: int) -> bool:
-        known = self.sessions.get(session)
-        return known is not None and known.state is State.OPEN
+        open_session = self.sessions.get(session)
+        return open_session is not None and open_session.state is State.OPEN
 
     def touch(self, session: int, now_ms: int) -> bool:
         """Extend the deadline; return whether the session is still open."""
-        known = self.sessions.get(session)
-        if known is None or known.state is State.CLOSING:
+        open_session = self.sessions.get(session)
+        if open_session is None or open_session.state is State.CLOSING:
             return False
-        self._wait(known, now_ms)
+        self._wait(open_session, now_ms)
         return True
 
     def close(self, session: int) -> bool:
         """Refuse the session from now on; return whether it was open."""
-        known = self.sessions.get(session)
-        if known is None or known.state is State.CLOSING:
+        open_session = self.sessions.get(session)
+        if open_session is None or open_session.state is State.CLOSING:
             return False
-        known.state = State.CLOSING
-        self._forget_deadline(known)
+        open_session.state = State.CLOSING
+        self._forget_deadline(open_session)
         return True
 
     def remove(self, session: int) -> None:
         """Remove the session after its ephemerals were deleted."""
-        known = self.sessions.pop(session, None)
-        if known is not None and known.state is State.OPEN:
-            self._forget_deadline(known)
+        open_session = self.sessions.pop(session, None)
+        if open_session is not None and open_session.state is State.OPEN:
+            self._forget_deadline(open_session)
 
     def next_deadline_ms(self) -> int | None:
         return min(self._buckets, default=None)

@@ -55,14 +55,14 @@ class Done:
     error: ZooKeeperError | None = None
 
 
-Answer: TypeAlias = Callable[[Done], None]
+OnDone: TypeAlias = Callable[[Done], None]
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeNodes:
     session: int
     ops: list[TreeOp]
-    answer: Answer
+    on_done: OnDone
     guard: Guard = let_pass
 
 
@@ -70,7 +70,7 @@ class ChangeNodes:
 class OpenSession:
     session: int
     stored: StoredSession
-    answer: Answer
+    on_done: OnDone
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class CloseSession:
     """Closes a session and deletes its ephemeral nodes."""
 
     session: int
-    answer: Answer
+    on_done: OnDone
 
 
 Write: TypeAlias = ChangeNodes | OpenSession | CloseSession
@@ -137,14 +137,14 @@ class Store:
         return sum(map(len, self._ephemerals.values()))
 
     def submit(self, write: Write) -> None:
-        """Submit a change; its `answer` is called once it is durable or refused, in order of
+        """Submit a change; its `on_done` is called once it is durable or refused, in order of
         submission.
         """
         self._waiting.append(write)
         self._some.set()
 
     async def run(self, on_event: Callable[[WatchEvent], None]) -> None:
-        """Write submitted changes; `on_event(event)` is called before any `answer`. Returns
+        """Write submitted changes; `on_event(event)` is called before any `on_done`. Returns
         once all that was submitted before `stop` is written.
         """
         while self._waiting or not self._is_stopping:
@@ -159,7 +159,7 @@ class Store:
             for event in self._commit(batch):
                 on_event(event)
             for write, done in zip(writes, outcomes, strict=True):
-                write.answer(done)
+                write.on_done(done)
 
     def stop(self) -> None:
         self._is_stopping = True

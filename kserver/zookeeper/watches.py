@@ -50,10 +50,10 @@ class WatchTable(Generic[W]):
 
     def remove(self, watcher: W, kinds: Iterable[Kind], path: str) -> bool:
         """Remove watches; return whether there was one."""
-        found = [kind for kind in kinds if self.has(watcher, (kind,), path)]
-        for kind in found:
+        existing_kinds = [kind for kind in kinds if self.has(watcher, (kind,), path)]
+        for kind in existing_kinds:
             self._drop(watcher, kind, path)
-        return bool(found)
+        return bool(existing_kinds)
 
     def forget(self, watcher: W) -> None:
         for kind, path in list(self._places_of.get(watcher, ())):

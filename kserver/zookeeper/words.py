@@ -42,7 +42,7 @@ class Client(NamedTuple):
     timeout_ms: int
     waiting: int
     requests: int
-    answers: int
+    responses: int
 
 
 class Report(NamedTuple):
@@ -58,7 +58,7 @@ class Report(NamedTuple):
     latency_ms: tuple[int, float, int]
     """Minimum, mean, maximum."""
     requests: int
-    answers: int
+    responses: int
     clients: Sequence[Client]
     settings: Mapping[str, object]
     environment: Mapping[str, str]
@@ -88,7 +88,7 @@ def is_allowed(word: str, allowed: Collection[str]) -> bool:
     return word == ALWAYS or word in allowed or EVERY in allowed
 
 
-def answer(word: str, report: Report, allowed: Collection[str]) -> str:
+def response(word: str, report: Report, allowed: Collection[str]) -> str:
     if not is_allowed(word, allowed):
         return f"{word} is not executed because it is not in the whitelist.\n"
     match word:
@@ -139,7 +139,7 @@ def _server(report: Report) -> str:
         f"Zookeeper version: {report.version}\n"
         f"Latency min/avg/max: {least}/{mean:.4g}/{most}\n"
         f"Received: {report.requests}\n"
-        f"Sent: {report.answers}\n"
+        f"Sent: {report.responses}\n"
         f"Connections: {len(report.clients)}\n"
         f"Outstanding: {report.outstanding}\n"
         f"Zxid: {report.zxid:#x}\n"
@@ -157,7 +157,7 @@ def _figures(report: Report) -> dict[str, object]:
         "avg_latency": f"{mean:.4g}",
         "max_latency": most,
         "packets_received": report.requests,
-        "packets_sent": report.answers,
+        "packets_sent": report.responses,
         "num_alive_connections": len(report.clients),
         "outstanding_requests": report.outstanding,
         "znode_count": report.nodes,
@@ -213,7 +213,7 @@ def _by_deadline(lines: Mapping[int, str], due_ms: Mapping[int, int]) -> str:
 def _client(client: Client) -> str:
     return (
         f"/{client.host}:{client.port}[1](queued={client.waiting},recved={client.requests},"
-        f"sent={client.answers}"
+        f"sent={client.responses}"
     )
 
 

@@ -35,7 +35,7 @@ NAMED_IN_CODE = {
     "kcli/testing/__init__.py",
 }
 """Who imports by a name that is not written there."""
-BETWEEN_OWN_PROCESSES = {"kserver/world/errand.py"}
+BETWEEN_OWN_PROCESSES = {"kserver/world/worker_process.py"}
 """Who may pickle: over pipes to a child of its own."""
 
 

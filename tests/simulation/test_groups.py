@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kserver.config.broker import BrokerConfig, Given
+from kserver.config.broker import BrokerConfig, ConfigEntry
 from kserver.coordinator.shard import Step
 from kserver.group.classic import ClassicGroups
 from kserver.group.consumer import ConsumerGroups
@@ -179,7 +179,7 @@ class Run:
 
 def config(**settings: object) -> BrokerConfig:
     given = {"log.dirs": "/data"} | {k.replace("_", "."): v for k, v in settings.items()}
-    return BrokerConfig.of([Given(k, str(v), "simulation") for k, v in given.items()])
+    return BrokerConfig.of([ConfigEntry(k, str(v), "simulation") for k, v in given.items()])
 
 
 def image(**partitions: int) -> ClusterMetadata:

@@ -426,7 +426,7 @@ def test_a_bug_in_a_fetcher_is_reported_and_ends_neither_the_broker_nor_the_othe
         def fails(*_: object) -> None:
             raise RuntimeError("planted")
 
-        planted = "append_as_follower" if where == "append" else "answered"
+        planted = "append_as_follower" if where == "append" else "responded"
         with patch.object(part, planted, fails):
             async with producer(loop, cluster, **{"linger.ms": "0"}) as sender:
                 await (await sender.send("t", b"1", partition=0))

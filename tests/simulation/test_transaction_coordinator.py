@@ -420,8 +420,8 @@ async def ended_meanwhile(loop: SimLoop, partition_that_ends: int, adds: bool) -
     # Until this is on disk the coordinator answers nobody.
     added = parts.transactions.ask(NAME, AddPartitions(NAME, producer, frozenset({two})))
     asked = frozenset({zero, one})
-    assert parts.verification.refused_now(NAME, producer, asked, adds=adds) is None
-    waiting = loop.create_task(parts.verification.refused(NAME, producer, asked, adds=adds))
+    assert parts.verification.verify_now(NAME, producer, asked, adds=adds) is None
+    waiting = loop.create_task(parts.verification.verify(NAME, producer, asked, adds=adds))
     await asyncio.sleep(0)
     ended = TopicPartition(TOPIC, partition_that_ends)
     parts.marker_log.write(

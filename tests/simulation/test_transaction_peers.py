@@ -151,7 +151,7 @@ def test_two_verifications_of_one_transactional_id_are_sent_one_after_the_other(
         scene.move_coordinator_to_other()
         producer = ProducerIdAndEpoch(*scene.writer.given)
         verifications = [
-            scene.parts.verification.refused(
+            scene.parts.verification.verify(
                 NAME, producer, frozenset({TopicPartition(TOPIC, index)}), adds=True
             )
             for index in (0, 1)

@@ -152,7 +152,7 @@ def test_a_deletion_that_comes_at_any_step_of_a_cut_waits_for_it(steps: int) -> 
     async def run(loop: SimLoop) -> None:
         cut, partition, parts = await begun(loop, steps)
         async with asyncio.timeout(PATIENCE_S):
-            ends = parts.replicas.fetchers.being_cut({partition.topic_partition}).values()
+            ends = parts.replicas.fetchers.truncating({partition.topic_partition}).values()
             deleting = loop.create_task(parts.publisher.publish(cut.deletion()))
             while cut.partition is not None:
                 await asyncio.sleep(0.0001)

@@ -21,8 +21,8 @@ from kserver.group.requests import (
     FetchedOffset,
     FetchOffsets,
     Heartbeat,
-    Joined,
     JoinGroup,
+    JoinGroupResult,
     LeaveGroup,
     LeavingMember,
     SyncGroup,
@@ -111,7 +111,7 @@ class Groups:
             assert self.shard.decode(key, value) == event
             self.shard.replay(event, producer)
         self.shard.check()
-        for ticket, answer in outcome.answers:
+        for ticket, answer in outcome.responses:
             assert ticket not in self.answers, "answered twice"
             self.answers[ticket] = answer
 
@@ -206,14 +206,14 @@ def join(member_id: str = "", **fields: Any) -> JoinGroup:
 
 
 def sync(
-    joined: Joined, assignments: Mapping[str, bytes] | None = None, **fields: Any
+    joined: JoinGroupResult, assignments: Mapping[str, bytes] | None = None, **fields: Any
 ) -> SyncGroup:
     given = {} if assignments is None else assignments
     default = SyncGroup(GROUP, joined.generation, joined.member_id, None, None, None, given)
     return default._replace(**fields)
 
 
-def heartbeat(joined: Joined, **fields: Any) -> Heartbeat:
+def heartbeat(joined: JoinGroupResult, **fields: Any) -> Heartbeat:
     return Heartbeat(GROUP, joined.generation, joined.member_id, None)._replace(**fields)
 
 
@@ -223,7 +223,7 @@ def leave(*members: str | tuple[str, str | None]) -> LeaveGroup:
 
 
 def commit(
-    *offsets: tuple[str, int, int], joined: Joined | None = None, **fields: Any
+    *offsets: tuple[str, int, int], joined: JoinGroupResult | None = None, **fields: Any
 ) -> CommitOffsets:
     """Return topics with partitions."""
     generation, member_id = (-1, "") if joined is None else (joined.generation, joined.member_id)
@@ -251,12 +251,12 @@ def fetched(groups: Groups, topic: str = "t", partition: int = 0, **fields: Any)
     return found
 
 
-def stable(groups: Groups, *requests: JoinGroup) -> list[Joined]:
+def stable(groups: Groups, *requests: JoinGroup) -> list[JoinGroupResult]:
     """Create a stable group of the members that join with these requests; the first one leads."""
     tickets = [groups.send(request) for request in requests]
     while tickets[-1] not in groups.answers:
         groups.advance(DELAY_MS)
-    members: list[Joined] = [groups.answers[ticket] for ticket in tickets]
+    members: list[JoinGroupResult] = [groups.answers[ticket] for ticket in tickets]
     assignments = {one.member_id: f"of {one.member_id}".encode() for one in members}
     for one in members:
         is_leader = one.member_id == one.leader

@@ -20,17 +20,17 @@ from kserver.group.consumer_events import (
     by_topic,
 )
 from kserver.group.consumer_group import ConsumerGroup
-from kserver.group.consumer_requests import ConsumerHeard, ConsumerHeartbeat
+from kserver.group.consumer_requests import ConsumerHeartbeat, ConsumerHeartbeatResult
 from kserver.group.records import CONSUMERS, MEMBER_PROTOCOL
 from kserver.group.requests import (
     NO_MEMBER,
     Heartbeat,
-    Joined,
     JoinGroup,
+    JoinGroupResult,
     LeaveGroup,
     LeavingMember,
-    Synced,
     SyncGroup,
+    SyncGroupResult,
 )
 from kserver.group.shard import GroupShard
 from kserver.metadata import ClusterMetadata, PartitionInfo, TopicInfo
@@ -111,7 +111,7 @@ class Coordinator:
             assert self.shard.decode(key, value) == event
             self.shard.replay(event)
         self.shard.check()
-        self._answer(outcome.answers)
+        self._answer(outcome.responses)
 
     def advance(self, ms: int) -> None:
         end_ms = self.now_ms + ms
@@ -195,10 +195,10 @@ class Consumer:
             owned=self.owned,
         )
 
-    def beat(self, *, is_lost: bool = False, lags: bool = False) -> ConsumerHeard | None:
+    def beat(self, *, is_lost: bool = False, lags: bool = False) -> ConsumerHeartbeatResult | None:
         """Send one heartbeat. Lose its response if `is_lost`; do not reconcile yet if it `lags`."""
         try:
-            heard: ConsumerHeard = self.coordinator.ask(self.request())
+            heard: ConsumerHeartbeatResult = self.coordinator.ask(self.request())
         except KafkaError as error:
             if error.code not in OUT or self.epoch == JOINING_EPOCH:
                 raise
@@ -262,7 +262,7 @@ class ClassicConsumer:
         self.is_stable = False
         """Whether it has the assignment of its generation."""
         self._waits_for: int | None = None
-        self._joined: Joined | None = None
+        self._joined: JoinGroupResult | None = None
 
     def metadata(self) -> bytes:
         owned = [
@@ -306,7 +306,7 @@ class ClassicConsumer:
             )
         )
 
-    def _sync(self, joined: Joined) -> None:
+    def _sync(self, joined: JoinGroupResult) -> None:
         assignments = {}
         if joined.leader == self.id and joined.members:
             members = [member.id for member in joined.members]
@@ -341,7 +341,7 @@ class ClassicConsumer:
     def _hear(self, answer: Any) -> None:
         if isinstance(answer, KafkaError):
             self._refused(answer.code)
-        elif isinstance(answer, Joined):
+        elif isinstance(answer, JoinGroupResult):
             if answer.error is ErrorCode.member_id_required:
                 self.id = answer.member_id
             elif answer.error is not ErrorCode.none:
@@ -350,7 +350,7 @@ class ClassicConsumer:
                 self.id, self.generation = answer.member_id, answer.generation
                 self._joined = answer
         else:
-            assert isinstance(answer, Synced)
+            assert isinstance(answer, SyncGroupResult)
             self._joined, self.is_stable = None, True
             self._take(self._decoded(answer.assignment))
 

@@ -12,7 +12,7 @@ from kserver.group.consumer_events import (
     STATIC_LEFT_EPOCH,
     TopicIdPartition,
 )
-from kserver.group.consumer_requests import ConsumerHeard, ConsumerHeartbeat
+from kserver.group.consumer_requests import ConsumerHeartbeat, ConsumerHeartbeatResult
 from tests.support.history import Partition
 from tests.support.members import (
     AGAIN,
@@ -97,7 +97,7 @@ class ConsumerMember(Member):
 
         self.ask(self._request(), told, may_repeat=False)
 
-    def _heard(self, answer: ConsumerHeard) -> None:
+    def _heard(self, answer: ConsumerHeartbeatResult) -> None:
         self._says_all = False
         if answer.assigned is not None:
             self.told = frozenset(("t", one.partition) for one in answer.assigned)

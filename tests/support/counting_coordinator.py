@@ -97,11 +97,11 @@ class Counter:
                 effects = [Again(request.key, times - 1)] if times > 1 else []
                 return Outcome([Added(request.key, total + 1)], [(ticket, total + 1)], effects)
             case Read():
-                return Outcome(answers=[(ticket, total)])
+                return Outcome(responses=[(ticket, total)])
             case Forget():
                 self.next_deadline_ms = None
                 waited, self._waiting = self._waiting, []
-                return Outcome(answers=[(ticket, "forgotten") for ticket in [*waited, ticket]])
+                return Outcome(responses=[(ticket, "forgotten") for ticket in [*waited, ticket]])
         self._waiting.append(ticket)
         self.next_deadline_ms = now.ms + request.for_ms
         return NOTHING
@@ -112,7 +112,7 @@ class Counter:
         self.next_deadline_ms = None
         self.expired_at_ms.append(now.ms)
         waited, self._waiting = self._waiting, []
-        return Outcome(answers=[(ticket, "waited") for ticket in waited])
+        return Outcome(responses=[(ticket, "waited") for ticket in waited])
 
     def loaded(self, now: Now) -> Outcome:
         self.times_loaded += 1

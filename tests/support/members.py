@@ -313,7 +313,7 @@ class ClassicMember(Member):
             case code:
                 raise AssertionError(code)
 
-    def _shares(self, answer: requests.Joined) -> dict[str, bytes]:
+    def _shares(self, answer: requests.JoinGroupResult) -> dict[str, bytes]:
         """Assign the partitions in turn, by the order of the members."""
         shares: dict[str, list[Partition]] = {member.id: [] for member in answer.members}
         ids = sorted(shares)
@@ -329,7 +329,7 @@ class ClassicMember(Member):
 
     def _synced(self, answer: Any) -> None:
         self.is_joining = False
-        if isinstance(answer, requests.Synced):
+        if isinstance(answer, requests.SyncGroupResult):
             owned = json.loads(answer.assignment or b"[]")
             self.take(self.generation, frozenset((topic, n) for topic, n in owned))
             self._heartbeats += 1

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Mapping
 
 from kserver.broker import Broker
-from kserver.config.broker import BrokerConfig, Given
+from kserver.config.broker import BrokerConfig, ConfigEntry
 from kserver.peer import Peer
 from kserver.world import World
 from kserver.world.embedded import COORDINATION, EmbeddedZooKeeper
@@ -58,7 +58,7 @@ class SimulatedBroker:
             "log.dirs": DATA,
             "broker.id": 0,
         } | self.settings
-        config = BrokerConfig.of([Given(k, str(v), "simulation") for k, v in given.items()])
+        config = BrokerConfig.of([ConfigEntry(k, str(v), "simulation") for k, v in given.items()])
         if self.ensemble is None:
             self.zookeeper = EmbeddedZooKeeper(self.disk, f"{DATA}/{COORDINATION}", self.clock)
         else:

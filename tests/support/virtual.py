@@ -300,7 +300,7 @@ class VirtualCoordinator(Generic[S]):
         self.log.append(marker)
         self.shard.replay_end(marker.producer_id, marker.commit)
         self._commit_soon()
-        self._complete_once_committed(Outcome(answers=[(reply, ErrorCode.none)]))
+        self._complete_once_committed(Outcome(responses=[(reply, ErrorCode.none)]))
         self._set_timer()
 
     def _now(self) -> Now:
@@ -320,21 +320,21 @@ class VirtualCoordinator(Generic[S]):
                 try:
                     self._producers.write(producer, len(self.log))
                 except KafkaError as error:
-                    self._answer([(reply, error) for reply, _ in outcome.answers])
+                    self._answer([(reply, error) for reply, _ in outcome.responses])
                     return
             self.log.append(batch)
             for event in outcome.events:
                 shard.replay(event, batch.producer_id)
             self._commit_soon()
             self.check(shard)
-        if outcome.answers or outcome.effects:
+        if outcome.responses or outcome.effects:
             self._complete_once_committed(outcome)
         self._set_timer()
 
     def _refuse(self, outcome: Outcome) -> None:
         """Restore the shard, as after a write with too few in-sync replicas."""
         error = KafkaError(ErrorCode.coordinator_not_available)
-        self._answer([(reply, error) for reply, _ in outcome.answers])
+        self._answer([(reply, error) for reply, _ in outcome.responses])
         self.check(self.shard)
         self._set_timer()
 
@@ -360,7 +360,7 @@ class VirtualCoordinator(Generic[S]):
             self._uncommitted.append((len(self.log), outcome))
 
     def _complete(self, outcome: Outcome) -> None:
-        self._answer(outcome.answers)
+        self._answer(outcome.responses)
         for effect in outcome.effects:
             assert self._perform is not None
             self._perform(effect)

@@ -17,7 +17,7 @@ from typing import Any
 
 from kserver.wire import versions
 from kserver.wire.codec import read_response, write_request
-from kserver.wire.control import ControlMessage, read_answer
+from kserver.wire.control import ControlMessage, read_control_response
 
 _SIZE = struct.Struct(">i")
 
@@ -48,7 +48,7 @@ class WireClient:
     def call_control(self, request: ControlMessage, version: int) -> Any:
         """As `call`, for one of the messages that kio does not have, in a flexible version."""
         self._send_flexible(request.api_key, version, request.encode(version))
-        return read_answer(request, version, memoryview(self.receive_frame()))
+        return read_control_response(request, version, memoryview(self.receive_frame()))
 
     def call_bytes(self, api_key: int, version: int, body: bytes) -> Any:
         """As `call`, for a flexible version's request with the given body."""

@@ -20,7 +20,7 @@ from kserver.errors import ErrorCode, KafkaError
 from kserver.group import requests as groups
 from kserver.model import CONSUMER_OFFSETS, TopicPartition
 from kserver.txn.requests import (
-    WANTS_ID,
+    NEEDS_ID,
     AddPartitions,
     EndTransaction,
     InitProducerId,
@@ -362,7 +362,7 @@ class Worker:
         request = InitProducerId(self.transactional_id, self.setting.timeout_ms, new_id=new_id)
 
         def told(answer: Any, _: bool) -> None:
-            if answer is WANTS_ID:
+            if answer is NEEDS_ID:
                 self._init(self.setting.new_id(), since)
             elif isinstance(answer, KafkaError):
                 self.crash()
@@ -518,7 +518,7 @@ class Worker:
             self.note(Ended(self.time.now_s, since, self.name, transaction, commit, result))
 
         def told(answer: Any, was_lost: bool) -> None:
-            if answer is WANTS_ID:
+            if answer is NEEDS_ID:
                 self._end(transaction, position, commit, since, self.setting.new_id())
             elif isinstance(answer, KafkaError):
                 self._note(self._refused(was_lost))

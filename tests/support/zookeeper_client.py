@@ -66,7 +66,7 @@ class RawClient:
         self.socket.sendall(struct.pack(">i", len(body)) + body)
         reader = self.read()
         self.session = reader.record(ConnectResponse)
-        assert reader.left == len(end)
+        assert reader.remaining == len(end)
         return self
 
     def send(self, kind: int, *records: Any, xid: int | None = None) -> int:

@@ -10,7 +10,7 @@ import pytest
 WITHOUT = """
 import importlib, os, sys
 importlib.import_module(sys.argv[1])
-assert "kio" in sys.modules or sys.argv[1].endswith(("spark", "errand", "plugin"))
+assert "kio" in sys.modules or sys.argv[1].endswith(("spark", "worker_process", "plugin"))
 assert "hypothesis" not in sys.modules
 assert os.listdir() == []
 import hypothesis.strategies
@@ -24,7 +24,7 @@ import hypothesis.strategies
         "kserver.peer",
         "kserver.wire.codec",
         "kserver.process",
-        "kserver.world.errand",
+        "kserver.world.worker_process",
         "kcli.client.admin",
         "kcli.client.consumer",
         "kcli.client.producer",

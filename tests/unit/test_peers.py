@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from kserver.config.broker import BrokerConfig, Given
+from kserver.config.broker import BrokerConfig, ConfigEntry
 from kserver.errors import ErrorCode, KafkaError
 from kserver.metadata import BrokerInfo, ClusterMetadata, MetadataCache
 from kserver.model import BrokerId, Endpoint
@@ -37,7 +37,7 @@ def run(scenario, **settings):
             "listener.security.protocol.map": "INSIDE:PLAINTEXT,PLAINTEXT:PLAINTEXT",
             "inter.broker.listener.name": "INSIDE",
         }
-        config = BrokerConfig.of([Given(k, v, "test") for k, v in given.items()])
+        config = BrokerConfig.of([ConfigEntry(k, v, "test") for k, v in given.items()])
         metadata = MetadataCache(ClusterMetadata("c", brokers={OTHER: registered("here")}))
         peers = Peers("broker-1-test", lambda: config, metadata)
         try:

@@ -3,7 +3,7 @@
 import pytest
 
 from kserver.api import describe_groups as module
-from kserver.api.answers import GROUP_OPERATIONS, NOT_ASKED
+from kserver.api.response_fields import GROUP_OPERATIONS, NOT_REQUESTED
 from kserver.errors import ErrorCode
 from kserver.wire.api_key import ApiKey
 from tests.contract.api.group_calls import (
@@ -98,4 +98,4 @@ def test_what_one_may_do_with_a_group_is_told_when_asked_for(kind, client, group
     (found,) = described(client, version, group, include_authorized_operations=True)
     assert found.authorized_operations == GROUP_OPERATIONS
     (found,) = described(client, version, group, include_authorized_operations=False)
-    assert found.authorized_operations == NOT_ASKED
+    assert found.authorized_operations == NOT_REQUESTED

@@ -10,7 +10,7 @@ from kserver.api import fetch, fetch_bytes
 from kserver.errors import ErrorCode, ProtocolError
 from kserver.log.transaction_index import AbortedTransaction
 from kserver.metadata import NO_ID
-from kserver.replica.fetch import Diverging, Read
+from kserver.replica.fetch import DivergingEpoch, Read
 from kserver.replica.fetch_session import Fetching, FetchPartition, FetchSession
 from kserver.wire.codec import RequestHeader, read_request_header, read_response, write_request
 from kserver.wire.versions import request
@@ -55,7 +55,7 @@ def reads(draw):
                 max_size=2,
             )
         ),
-        draw(st.none() | st.builds(Diverging, st.integers(0, 9), st.integers(0, 99))),
+        draw(st.none() | st.builds(DivergingEpoch, st.integers(0, 9), st.integers(0, 99))),
         preferred=draw(st.integers(-1, 9)),
     )
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from kserver.config.broker import BrokerConfig, Given, user_data_directory
+from kserver.config.broker import BrokerConfig, ConfigEntry, user_data_directory
 from kserver.config.setting import DescribedConfig, Source, describe, settings_of
 from kserver.errors import ConfigError
 from kserver.model import Endpoint
@@ -259,4 +259,4 @@ def test_every_default_is_one_that_could_be_given() -> None:
     for setting in settings_of(BrokerConfig).values():
         text = setting.render(setting.default)
         if text is not None:
-            assert BrokerConfig.of([Given(setting.name, text, "here")]), setting.name
+            assert BrokerConfig.of([ConfigEntry(setting.name, text, "here")]), setting.name

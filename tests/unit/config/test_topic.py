@@ -3,14 +3,14 @@ from pathlib import Path
 
 import pytest
 
-from kserver.config.broker import BrokerConfig, Given
+from kserver.config.broker import BrokerConfig, ConfigEntry
 from kserver.config.setting import LONG_MAX, DescribedConfig, Source, describe, settings_of
 from kserver.config.topic import TopicConfig
 from kserver.errors import ConfigError
 
 
 def broker(**given: str) -> BrokerConfig:
-    return BrokerConfig.of(Given(k.replace("_", "."), v, "here") for k, v in given.items())
+    return BrokerConfig.of(ConfigEntry(k.replace("_", "."), v, "here") for k, v in given.items())
 
 
 def described(config: TopicConfig, name: str) -> DescribedConfig:

@@ -23,7 +23,7 @@ def test_a_topic_whose_brokers_all_live_is_gone_once_they_have_answered():
     assert deletion.start() == []
     for replica in ALL:
         assert not deletion.is_done
-        deletion.answered(replica, is_deleted=True)
+        deletion.on_response(replica, is_deleted=True)
     assert deletion.is_done
     deletion.removed()
     deletion.check({1, 2, 3, 4})
@@ -35,7 +35,7 @@ def test_a_broker_that_is_away_is_waited_for_and_told_when_it_returns():
     assert deletion.waiting_for == {3}
     assert (deletion.remaining, deletion.ineligible) == (6, 2)
     for replica in ALL:
-        deletion.answered(replica, is_deleted=True)
+        deletion.on_response(replica, is_deleted=True)
     assert not deletion.is_done
     assert (deletion.remaining, deletion.ineligible) == (2, 2)
     deletion.broker_came(3)
@@ -47,7 +47,7 @@ def test_a_broker_that_dies_before_it_answers_is_told_again():
     deletion.start()
     deletion.broker_gone(2)
     # What it answered still may arrive, and proves nothing of the next process.
-    deletion.answered(Replica(0, 2), is_deleted=True)
+    deletion.on_response(Replica(0, 2), is_deleted=True)
     assert deletion.waiting_for == {2}
     deletion.broker_came(2)
     assert deletion.start() == [Replica(0, 2), Replica(1, 2)]
@@ -56,7 +56,7 @@ def test_a_broker_that_dies_before_it_answers_is_told_again():
 def test_a_broker_that_restarts_quickly_is_told_again():
     deletion = TopicDeletion(TOPIC, {1, 2, 3, 4})
     deletion.start()
-    deletion.answered(Replica(1, 4), is_deleted=True)
+    deletion.on_response(Replica(1, 4), is_deleted=True)
     deletion.broker_came(4)
     assert deletion.start() == []
     deletion.broker_came(1)
@@ -67,7 +67,7 @@ def test_a_disk_that_failed_holds_the_topic_until_its_broker_returns():
     deletion = TopicDeletion(TOPIC, {1, 2, 3, 4})
     deletion.start()
     for replica in ALL:
-        deletion.answered(replica, is_deleted=replica != Replica(0, 1))
+        deletion.on_response(replica, is_deleted=replica != Replica(0, 1))
     assert not deletion.is_done
     assert deletion.waiting_for == {1}
     assert deletion.start() == []
@@ -92,7 +92,7 @@ def test_no_replica_is_forgotten_whatever_happens(seed):
                 works = random.random() < 0.8
                 if works:
                     logs.discard(replica)
-                deletion.answered(replica, is_deleted=works)
+                deletion.on_response(replica, is_deleted=works)
             case 2:
                 broker = random.randint(1, 4)
                 # What it was asked has not reached it, or it does not answer any more.
@@ -111,6 +111,6 @@ def test_no_replica_is_forgotten_whatever_happens(seed):
         deletion.broker_came(broker)
     for replica in asked + deletion.start():
         logs.discard(replica)
-        deletion.answered(replica, is_deleted=True)
+        deletion.on_response(replica, is_deleted=True)
     assert deletion.is_done
     assert not logs

@@ -1,7 +1,7 @@
 import pytest
 
 from kserver.config.broker import BrokerConfig
-from kserver.coordinator.topics import MAX_KEY_BYTES, partition_of, wanted_topic
+from kserver.coordinator.topics import MAX_KEY_BYTES, coordinator_topic, partition_of
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import CONSUMER_OFFSETS, TRANSACTION_STATE
 
@@ -38,9 +38,9 @@ def test_the_topics_are_compacted_and_have_one_replica_only_where_nobody_can_joi
     zookeeper, replicas, min_isr
 ):
     config = BrokerConfig(offsets_topic_num_partitions=7, zookeeper_connect=zookeeper)
-    offsets = wanted_topic(CONSUMER_OFFSETS, config)
+    offsets = coordinator_topic(CONSUMER_OFFSETS, config)
     assert (offsets.partitions, offsets.replication_factor) == (7, replicas)
-    transactions = wanted_topic(TRANSACTION_STATE, config)
+    transactions = coordinator_topic(TRANSACTION_STATE, config)
     assert transactions.replication_factor == replicas
     assert transactions.config["min.insync.replicas"] == min_isr
     assert offsets.config["cleanup.policy"] == transactions.config["cleanup.policy"] == "compact"

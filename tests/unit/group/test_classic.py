@@ -9,7 +9,7 @@ from kserver.group.group import (
     PREPARING_REBALANCE,
     STABLE,
 )
-from kserver.group.requests import DescribeGroup, Joined, JoinedMember
+from kserver.group.requests import DescribeGroup, JoinedMember, JoinGroupResult
 from tests.support.classic_groups import (
     DELAY_MS,
     GROUP,
@@ -47,7 +47,7 @@ def test_a_first_rebalance_waits_for_more_members_and_the_leader_alone_is_told_a
     groups.advance(1)
     metadata = subscription("t")
     members = (JoinedMember("c-1", None, metadata), JoinedMember("d-2", None, metadata))
-    told = Joined("c-1", ErrorCode.none, 1, "consumer", "range", "c-1", False, members)
+    told = JoinGroupResult("c-1", ErrorCode.none, 1, "consumer", "range", "c-1", False, members)
     assert groups.answers == {first: told, second: told._replace(member_id="d-2", members=())}
     assert groups.group.state is COMPLETING_REBALANCE
 
@@ -137,7 +137,7 @@ def test_a_new_member_that_is_not_answered_for_five_minutes_is_forgotten():
     while ticket not in groups.answers:
         groups.advance(SESSION_MS - 1)
         groups.send(heartbeat(one))
-    assert groups.answers[ticket] == Joined("", ErrorCode.unknown_member_id)
+    assert groups.answers[ticket] == JoinGroupResult("", ErrorCode.unknown_member_id)
     assert list(groups.group.members) == [one.member_id]
 
 
@@ -164,7 +164,7 @@ def test_an_id_that_was_given_out_is_waited_for_and_lapses_with_the_session():
     groups.advance(1)
     assert groups.answers[ticket].generation == 2
     late = groups.ask(join(asked.member_id, must_know_id=True))
-    assert late == Joined(asked.member_id, ErrorCode.unknown_member_id)
+    assert late == JoinGroupResult(asked.member_id, ErrorCode.unknown_member_id)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_an_id_that_was_given_out_is_waited_for_and_lapses_with_the_session():
 def test_who_is_not_let_into_a_new_group_leaves_none_behind(fields, error):
     groups = Groups()
     request = join()._replace(**fields)
-    assert groups.ask(request) == Joined(request.member_id, error)
+    assert groups.ask(request) == JoinGroupResult(request.member_id, error)
     assert not groups.shard.groups
 
 
@@ -198,14 +198,14 @@ def test_who_does_not_fit_into_the_group_is_refused(fields, error):
     groups = Groups()
     (one,) = stable(groups, join())
     request = join()._replace(**fields)
-    assert groups.ask(request) == Joined(request.member_id, error)
+    assert groups.ask(request) == JoinGroupResult(request.member_id, error)
     assert groups.ask(heartbeat(one)) is None
 
 
 def test_a_group_has_no_more_members_than_are_allowed():
     groups = Groups(group_max_size=2)
     one, other = stable(groups, join(), join())
-    full = Joined("", ErrorCode.group_max_size_reached)
+    full = JoinGroupResult("", ErrorCode.group_max_size_reached)
     assert groups.ask(join()) == full
     assert groups.ask(heartbeat(one)) is None
     groups.send(join(one.member_id))
@@ -221,7 +221,7 @@ def test_a_loaded_group_that_is_too_large_keeps_those_who_join_first():
     groups.config = Groups(group_max_size=1).config
     groups.reload()
     ticket = groups.send(join(other.member_id))
-    assert groups.ask(join(one.member_id)) == Joined("", ErrorCode.group_max_size_reached)
+    assert groups.ask(join(one.member_id)) == JoinGroupResult("", ErrorCode.group_max_size_reached)
     assert groups.answers[ticket].generation == 2
     assert list(groups.group.members) == [other.member_id]
 
@@ -472,7 +472,7 @@ def test_who_leaves_while_it_waits_is_answered():
     one, other = stable(groups, join(), join())
     ticket = groups.send(join(one.member_id))
     assert groups.ask(leave(one.member_id)) == [ErrorCode.none]
-    assert groups.answers[ticket] == Joined("", ErrorCode.unknown_member_id)
+    assert groups.answers[ticket] == JoinGroupResult("", ErrorCode.unknown_member_id)
     assert groups.ask(join(other.member_id)).generation == 2
 
 

@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from kserver.errors import ErrorCode
 from kserver.group.group import DEAD, EMPTY, VALID_PREVIOUS_STATES, ClassicGroupState
-from kserver.group.requests import DeleteGroup, DeleteOffsets, Joined, Synced
+from kserver.group.requests import DeleteGroup, DeleteOffsets, JoinGroupResult, SyncGroupResult
 from tests.support.classic_groups import (
     GROUP,
     REBALANCE_MS,
@@ -53,7 +53,7 @@ class Life(RuleBasedStateMachine):
     def one(self, place):
         if place < len(self.members):
             return self.members[place]
-        return Joined("nobody", generation=1, leader="other")
+        return JoinGroupResult("nobody", generation=1, leader="other")
 
     def send_join(self, request):
         self.joins[self.groups.send(request)] = request.member_id
@@ -153,7 +153,7 @@ class Life(RuleBasedStateMachine):
         for ticket in self.syncs.keys() & answers.keys():
             one = self.syncs.pop(ticket)
             answer = answers[ticket]
-            if isinstance(answer, Synced) and answer.assignment:
+            if isinstance(answer, SyncGroupResult) and answer.assignment:
                 # Nobody reads by another generation's assignment.
                 generation, member_id = answer.assignment.decode().split(" ", 1)
                 assert int(generation) == one.generation

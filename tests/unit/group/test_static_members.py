@@ -11,7 +11,7 @@ from kserver.group.group import (
     PREPARING_REBALANCE,
     STABLE,
 )
-from kserver.group.requests import Joined
+from kserver.group.requests import JoinGroupResult
 from kserver.model import TopicPartition
 from tests.support.classic_groups import (
     DELAY_MS,
@@ -40,7 +40,7 @@ def test_a_static_member_that_starts_again_goes_on_where_it_was_without_a_rebala
         assert code(groups.ask, gone) is ErrorCode.fenced_instance_id
     assert groups.ask(leave((other.member_id, "j"))) == [ErrorCode.fenced_instance_id]
     fenced = groups.ask(join(other.member_id, instance_id="j"))
-    assert fenced == Joined(other.member_id, ErrorCode.fenced_instance_id)
+    assert fenced == JoinGroupResult(other.member_id, ErrorCode.fenced_instance_id)
 
 
 def of_consumer(owned: Iterable[int]) -> tuple[str, bytes]:
@@ -114,7 +114,7 @@ def test_a_static_member_that_waits_is_fenced_by_the_one_that_starts_again():
     tickets = [groups.send(join(instance_id="i")), groups.send(join())]
     replaced = groups.send(join(instance_id="i"))
     groups.advance(2 * DELAY_MS)
-    assert groups.answers[tickets[0]] == Joined("i-1", ErrorCode.fenced_instance_id)
+    assert groups.answers[tickets[0]] == JoinGroupResult("i-1", ErrorCode.fenced_instance_id)
     joined = groups.answers[replaced]
     waits = groups.send(sync(groups.answers[tickets[1]]))
     again = groups.send(join(instance_id="i"))

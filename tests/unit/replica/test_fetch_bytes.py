@@ -14,10 +14,10 @@ from kserver.errors import ErrorCode, ProtocolError
 from kserver.log.transaction_index import AbortedTransaction
 from kserver.replica import fetch_bytes
 from kserver.replica.fetch import Read
-from kserver.replica.fetch_bytes import Fetched, FetchLimits
+from kserver.replica.fetch_bytes import FetchedPartition, FetchLimits
 from kserver.replica.fetch_session import FetchPartition
 from kserver.replica.follower_session import PartitionKey, Position, SessionRequest
-from kserver.replica.truncation import Diverging
+from kserver.replica.truncation import DivergingEpoch
 from kserver.wire import codec
 from kserver.wire.codec import read_request_header
 from kserver.world.disk import FileRange
@@ -95,7 +95,7 @@ def reads(draw: st.DrawFn) -> Read:
         None if data is None else FileRange(Bytes(data), 0, len(data)),
         0 if data is None else len(data),
         draw(st.none() | st.lists(aborted, max_size=2)),
-        draw(st.none() | st.builds(Diverging, st.integers(0, 9), st.integers(0, 99))),
+        draw(st.none() | st.builds(DivergingEpoch, st.integers(0, 9), st.integers(0, 99))),
     )
 
 
@@ -106,7 +106,7 @@ def test_what_a_leader_writes_is_read(version: int, session_id: int, given: list
     answer = fetch_bytes.read_response(memoryview(whole)[4:])
     assert (answer.throttle_ms, answer.error_code, answer.session_id) == (0, 0, session_id)
     assert answer.partitions == [
-        Fetched(
+        FetchedPartition(
             (one.fetch_info.topic_id.bytes, one.fetch_info.partition),  # type: ignore[union-attr]
             one.error.value,
             one.high_watermark,

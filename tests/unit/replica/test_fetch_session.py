@@ -139,11 +139,11 @@ def begin_follower(sessions, session_id, epoch, named, forgotten=(), now_ms=0, n
 def test_a_follower_s_session_is_about_what_is_active():
     sessions = FetchSessions(10)
     session = begin_follower(sessions, 0, 0, [wanted(n) for n in range(3)], now_ms=1000).session
-    assert sessions.noticed(("t", 0)) == [session]
-    assert sessions.noticed(("t", 3)) == []
+    assert sessions.mark_active(("t", 0)) == [session]
+    assert sessions.mark_active(("t", 3)) == []
     begin_follower(sessions, 7, 1, [], now_ms=1000)
     session.active.clear()
-    sessions.noticed(("t", 2))
+    sessions.mark_active(("t", 2))
     third = begin_follower(sessions, 7, 2, [wanted(0, offset=4)], now_ms=1999)
     assert {(w.partition, w.offset) for w in third.fetch_infos} == {(0, 4), (2, 0)}
     session.active.clear()
@@ -158,12 +158,12 @@ def test_a_session_that_forgets_or_ends_is_not_told_of_its_partitions():
     begin_follower(sessions, 0, 0, [wanted(0), wanted(1)])
     fetching = begin_follower(sessions, 7, 1, [], [("t", 0)])
     assert [one.partition for one in fetching.forgotten] == [0]
-    assert sessions.noticed(("t", 0)) == []
+    assert sessions.mark_active(("t", 0)) == []
     assert [one.partition for one in fetching.session.active_fetch_infos()] == [1]
     begin_follower(sessions, 0, 0, [wanted(2)], now_ms=EVICTION_MS + 1, new_id=8)
-    assert sessions.noticed(("t", 1)) == []
+    assert sessions.mark_active(("t", 1)) == []
     sessions.end(8)
-    assert sessions.noticed(("t", 2)) == []
+    assert sessions.mark_active(("t", 2)) == []
 
 
 def test_what_was_told_in_an_epoch_that_has_ended_is_told_again():

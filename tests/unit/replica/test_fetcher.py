@@ -12,7 +12,7 @@ from kserver.errors import ErrorCode
 from kserver.metadata import ClusterMetadata
 from kserver.model import NO_EPOCH, TopicPartition
 from kserver.peer import Peer
-from kserver.replica.fetch_bytes import Fetched
+from kserver.replica.fetch_bytes import FetchedPartition
 from kserver.replica.follower_session import Position
 from kserver.replica.manager import ReplicaManager
 from kserver.wire.api_key import ApiKey
@@ -41,13 +41,13 @@ def test_a_cut_ends_before_a_role_is_given_also_of_a_fetcher_that_has_nothing_le
         grow(host, replicas, 10)
         partition = replicas.get("a", 0)
         (fetcher,) = replicas.fetchers.running
-        cutting = host.loop.create_task(fetcher._cut(partition, 4))
+        cutting = host.loop.create_task(fetcher._truncate(partition, 4))
         while not partition.log.is_being_cut:
             await asyncio.sleep(0)
         # It follows another one from now on, and then leads.
         become(replicas, "a", state(0, leader=2, epoch=2))
         assert fetcher not in replicas.fetchers.running
-        await replicas.cuts_ended({KEY})
+        await replicas.truncations_ended({KEY})
         assert not partition.log.is_being_cut
         assert become(replicas, "a", state(0, leader=ME, epoch=3))
         assert partition.log.epochs.entries[-1] == (3, 4), "its epoch starts at the cut"
@@ -105,7 +105,7 @@ def test_what_was_fetched_in_an_earlier_leader_epoch_is_dropped(asked_epoch: int
         key = (partition.topic_id.bytes, 0)
         fetcher._session.want(key, Position(asked_epoch, 0, NO_EPOCH, 0))
         peer: Any = None
-        await fetcher._take(Fetched(key, 0, 0, 0, batch(), None), peer)
+        await fetcher._take(FetchedPartition(key, 0, 0, 0, batch(), None), peer)
         assert partition.log.log_end_offset == (1 if asked_epoch == 2 else 0)
 
     run(scenario)
@@ -141,7 +141,7 @@ def test_a_log_beyond_the_end_of_its_leader_s_is_cut_in_its_epoch_only(is_curren
         await leader.start()
         peer = await Peer.connect("leader", leader.port)
         out_of_range = int(ErrorCode.offset_out_of_range)
-        await fetcher._take(Fetched(key, out_of_range, -1, -1, b"", None), peer)
+        await fetcher._take(FetchedPartition(key, out_of_range, -1, -1, b"", None), peer)
         assert len(leader.asked(ApiKey.LIST_OFFSETS)) == 1
         assert partition.log.log_end_offset == (4 if is_current else 10)
         peer.close()

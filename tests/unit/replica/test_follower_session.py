@@ -28,12 +28,12 @@ def test_the_first_request_names_all_and_the_next_what_changed() -> None:
     session.want(key(1), at(5))
     full = session.request()
     assert (full.session_id, full.epoch, set(full.positions)) == (0, 0, {key(0), key(1)})
-    session.answered(7)
+    session.responded(7)
     session.want(key(0), at(0))
     session.want(key(1), at(6))
     session.forget(key(0))
     assert session.request() == (7, 1, {key(1): at(6)}, {key(0): None})
-    session.answered(7)
+    session.responded(7)
     assert session.request() == (7, 2, {}, {})
 
 
@@ -41,7 +41,7 @@ def test_a_leader_that_keeps_no_session_is_asked_in_full() -> None:
     session = FollowerSession()
     session.want(key(0), at(0))
     session.request()
-    session.answered(0)
+    session.responded(0)
     assert session.request() == (0, 0, {key(0): at(0)}, {})
 
 
@@ -50,7 +50,7 @@ def test_epochs_begin_anew_at_one() -> None:
     session.want(key(0), at(0))
     session.request()
     session._epoch = 2**31 - 1
-    session.answered(7)
+    session.responded(7)
     assert session.request().epoch == 1
 
 
@@ -96,7 +96,7 @@ def test_a_leader_reads_from_just_where_its_follower_is(seed: int) -> None:
             if random.random() < 0.1:
                 session.failed()
             else:
-                session.answered(fetching.session_id)
+                session.responded(fetching.session_id)
         session.check()
         match random.randrange(20):
             case 0:

@@ -13,7 +13,7 @@ import pytest
 from kserver.errors import ErrorCode, KafkaError
 from kserver.log.leader_epochs import UNDEFINED, EpochEnd, EpochStart, LeaderEpochCache
 from kserver.replica.isr import Leader
-from kserver.replica.truncation import Diverging, divergence, truncation_offset
+from kserver.replica.truncation import DivergingEpoch, divergence, truncation_offset
 
 REPLICAS = (1, 2, 3)
 STEPS = 150
@@ -233,8 +233,8 @@ def test_a_leader_that_cannot_tell_says_so():
     [
         (EpochEnd(3, 10), 10, None),
         (EpochEnd(3, 12), 10, None),
-        (EpochEnd(3, 9), 10, Diverging(3, 9)),
-        (EpochEnd(2, 12), 10, Diverging(2, 12)),
+        (EpochEnd(3, 9), 10, DivergingEpoch(3, 9)),
+        (EpochEnd(2, 12), 10, DivergingEpoch(2, 12)),
     ],
 )
 def test_a_leader_tells_where_the_logs_part(found, offset, expected):
@@ -244,11 +244,11 @@ def test_a_leader_tells_where_the_logs_part(found, offset, expected):
 @pytest.mark.parametrize(
     ("diverging", "expected"),
     [
-        (Diverging(4, 25), 25),  # it has the epoch, and less of it
-        (Diverging(4, 40), 30),  # and more of it, but later ones here are not the leader's
-        (Diverging(3, 25), 20),  # the epoch is not here: the one before it ends at 20
-        (Diverging(6, 33), 33),
-        (Diverging(0, 5), 5),
+        (DivergingEpoch(4, 25), 25),  # it has the epoch, and less of it
+        (DivergingEpoch(4, 40), 30),  # and more of it, but later ones here are not the leader's
+        (DivergingEpoch(3, 25), 20),  # the epoch is not here: the one before it ends at 20
+        (DivergingEpoch(6, 33), 33),
+        (DivergingEpoch(0, 5), 5),
     ],
 )
 def test_a_follower_cuts_there(diverging, expected):
@@ -257,5 +257,5 @@ def test_a_follower_cuts_there(diverging, expected):
 
 
 def test_a_follower_that_knows_no_epochs_takes_the_leaders_word():
-    assert truncation_offset(LeaderEpochCache(), 35, Diverging(4, 25)) == 25
-    assert truncation_offset(LeaderEpochCache(), 35, Diverging(4, 45)) == 35
+    assert truncation_offset(LeaderEpochCache(), 35, DivergingEpoch(4, 25)) == 25
+    assert truncation_offset(LeaderEpochCache(), 35, DivergingEpoch(4, 45)) == 35

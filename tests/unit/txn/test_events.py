@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from kserver.errors import ProtocolError
 from kserver.model import NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition
-from kserver.txn.events import Changed, Forgotten, decode, encode
+from kserver.txn.events import TransactionalIdForgotten, TransactionChanged, decode, encode
 from kserver.txn.records import RECORDS, TRANSACTION
 from kserver.txn.transaction import LAST_EPOCH, PREPARED, RESTING, Transaction, TransactionState
 
@@ -40,24 +40,26 @@ def transactions(draw):
 
 @given(transactions(), st.integers(0, 2))
 def test_every_transaction_comes_back_whatever_the_cluster_has_finalized(transaction, version):
-    assert decode(*encode(Changed(transaction), version)) == Changed(transaction)
+    assert decode(*encode(TransactionChanged(transaction), version)) == TransactionChanged(
+        transaction
+    )
 
 
 @given(st.text(min_size=1), st.integers(0, 2))
 def test_one_that_is_forgotten_leaves_a_tombstone(name, version):
-    key, value = encode(Forgotten(name), version)
+    key, value = encode(TransactionalIdForgotten(name), version)
     assert value is None
-    assert decode(key, value) == Forgotten(name)
+    assert decode(key, value) == TransactionalIdForgotten(name)
 
 
 @pytest.mark.parametrize(("version", "written"), [(0, 0), (1, 1), (2, 1)])
 def test_brokers_of_before_read_what_is_written_below_version_1(version, written):
-    _, value = encode(Changed(Transaction("a", 1, 2, 3, 4)), version)
+    _, value = encode(TransactionChanged(Transaction("a", 1, 2, 3, 4)), version)
     assert RECORDS.decode_value(TRANSACTION, value)[0] == written
 
 
 def test_records_of_other_kinds_are_passed_over_and_broken_ones_refused():
-    key, value = encode(Changed(Transaction("a", 1, 2, 3, 4)), 2)
+    key, value = encode(TransactionChanged(Transaction("a", 1, 2, 3, 4)), 2)
     assert decode(b"\0\7" + key[2:], value) is None
     with pytest.raises(ProtocolError):
         decode(key, value[:9])
@@ -75,7 +77,7 @@ def test_kafkas_own_records_name_the_producer_id_before_though_it_is_the_same():
         "transactionPartitions": None,
         "transactionStartTimestampMs": NO_TIMESTAMP,
     }
-    key, _ = encode(Forgotten("a"), 2)
+    key, _ = encode(TransactionalIdForgotten("a"), 2)
     found = decode(key, RECORDS.encode_value(TRANSACTION, 1, values))
     assert found.transaction.previous_id == NO_PRODUCER_ID
     found.transaction.check()

@@ -23,9 +23,9 @@ from kserver.coordinator.shard import MAX_BATCH_BYTES, Now
 from kserver.errors import ErrorCode, KafkaError
 from kserver.metadata import TRANSACTION_VERSION, ClusterMetadata, Features
 from kserver.model import TopicPartition
-from kserver.txn.events import Changed
+from kserver.txn.events import TransactionChanged
 from kserver.txn.requests import (
-    WANTS_ID,
+    NEEDS_ID,
     AddPartitions,
     EndTransaction,
     InitProducerId,
@@ -84,13 +84,13 @@ class Coordinator:
             self.log.append(record)
             shard.replay(event)
         self.effects += outcome.effects
-        return dict(outcome.answers)
+        return dict(outcome.responses)
 
     def ask(self, request):
         """What is answered; raises KafkaError.  A producer id is there when one is wanted."""
         ticket = object()
         answer = self.carry_out(self.shard, self.shard.handle(request, ticket, self.now))[ticket]
-        if answer is WANTS_ID:
+        if answer is NEEDS_ID:
             return self.ask(replace(request, new_id=next(self.ids)))
         if isinstance(answer, KafkaError):
             raise answer
@@ -156,7 +156,7 @@ class Transactions(RuleBasedStateMachine):
         for producer_id, (name, epoch) in enumerate(sorted(old.items()), 100):
             new = Transaction(name, producer_id, epoch, TIMEOUT_MS, 1_700_000_000_000)
             shard = self.coordinator.shard
-            self.coordinator.log.append(shard.encode(Changed(new)))
+            self.coordinator.log.append(shard.encode(TransactionChanged(new)))
             self.given[producer_id] = epoch
         self.coordinator.shard = self.coordinator._load()
 
@@ -387,7 +387,7 @@ def test_an_end_that_gave_no_epoch_answers_no_zombie(ends):
 
 def test_the_end_of_the_last_epoch_asked_for_again_is_answered_with_the_new_producer_id():
     coordinator = Coordinator()
-    last = Changed(Transaction("a", 7, LAST_EPOCH, TIMEOUT_MS, 0))
+    last = TransactionChanged(Transaction("a", 7, LAST_EPOCH, TIMEOUT_MS, 0))
     coordinator.log.append(coordinator.shard.encode(last))
     coordinator.shard = coordinator._load()
     identity = ProducerIdAndEpoch(7, LAST_EPOCH)
@@ -419,7 +419,7 @@ def test_however_long_their_names_what_is_forgotten_at_once_fits_a_batch():
 @pytest.mark.parametrize("version", [0, 2])
 def test_the_epoch_after_the_last_is_nobodys(version):
     coordinator = Coordinator(version)
-    last = Changed(Transaction("a", 7, LAST_EPOCH, TIMEOUT_MS, 0))
+    last = TransactionChanged(Transaction("a", 7, LAST_EPOCH, TIMEOUT_MS, 0))
     coordinator.log.append(coordinator.shard.encode(last))
     coordinator.shard = coordinator._load()
     coordinator.ask(AddPartitions("a", ProducerIdAndEpoch(7, LAST_EPOCH), PARTITION, version))

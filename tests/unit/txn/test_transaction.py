@@ -74,11 +74,11 @@ def test_after_another_began_the_one_before_does_not_go_on_though_its_epoch_was_
 def test_used_up_epochs_lead_to_a_new_producer_id_and_their_owner_may_ask_again():
     owner = ProducerIdAndEpoch(1, LAST_EPOCH)
     used_up = empty(LAST_EPOCH)
-    assert used_up.wants_new_id(None)
-    assert used_up.wants_new_id(owner)
+    assert used_up.needs_new_id(None)
+    assert used_up.needs_new_id(owner)
     one = initialized(used_up, owner)
     assert one.identity == (NEW, 0)
-    assert not one.wants_new_id(owner)
+    assert not one.needs_new_id(owner)
     assert initialized(one, owner).identity == (NEW, 0)
     one.check()
 
@@ -130,7 +130,7 @@ def test_one_that_was_fenced_in_its_last_epoch_goes_on_under_a_new_id():
     aborted = ongoing(LAST_EPOCH).fenced(2, 20).completed(30)
     aborted.check()
     owner = ProducerIdAndEpoch(1, LAST_EPOCH)
-    assert aborted.wants_new_id(owner)
+    assert aborted.needs_new_id(owner)
     assert initialized(aborted, owner).identity == (NEW, 0)
 
 

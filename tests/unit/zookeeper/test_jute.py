@@ -54,7 +54,7 @@ def test_what_is_written_is_read_back(record):
         value = filled(record, chance)
         reader = Reader(encode(value))
         assert reader.record(record) == value
-        assert reader.left == 0
+        assert reader.remaining == 0
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.__name__)

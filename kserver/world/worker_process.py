@@ -1,6 +1,6 @@
 """Runs long CPU-bound work in a process of its own, so that it does not block the event loop.
 
-    parent                                    child, `python -m kserver.world.errand`
+    parent                                    child, `python -m kserver.world.worker_process`
     function and arguments, pickled    ->     runs it, at a lower priority
                                        <-     result or exception, pickled
     ends, or no longer waits           ->     ends at once
@@ -45,15 +45,15 @@ async def run(work: Callable[..., T], arguments: tuple[Any, ...]) -> T:
     assert process.stdout is not None
     try:
         process.stdin.write(_SIZE.pack(len(request)) + request)
-        answer = await process.stdout.read()
+        response = await process.stdout.read()
         status = await process.wait()
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    if not answer:
+    if not response:
         raise OSError(f"a process for {work.__name__} ended early, with status {status}")
-    has_succeeded, result = pickle.loads(answer)
+    has_succeeded, result = pickle.loads(response)
     if not has_succeeded:
         raise result
     return result  # type: ignore[no-any-return]
@@ -64,13 +64,13 @@ def _main() -> None:
     (size,) = _SIZE.unpack(sys.stdin.buffer.read(_SIZE.size))
     work, arguments = pickle.loads(sys.stdin.buffer.read(size))
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    answer: tuple[bool, object]
+    response: tuple[bool, object]
     try:
-        answer = True, work(*arguments)
+        response = True, work(*arguments)
     except Exception as error:
         # Any exception is raised again in the parent.
-        answer = False, error
-    sys.stdout.buffer.write(pickle.dumps(answer))
+        response = False, error
+    sys.stdout.buffer.write(pickle.dumps(response))
 
 
 def _end_with_parent() -> None:

@@ -10,7 +10,7 @@ from kserver.errors import ErrorCode
 from kserver.metadata import ClusterMetadata, PartitionInfo
 from kserver.model import NO_BROKER, BrokerId, TopicPartition
 
-NOT_ASKED = -(2**31)
+NOT_REQUESTED = -(2**31)
 """Authorized operations that were not requested."""
 
 
@@ -75,7 +75,7 @@ def state_of(
     }
 
 
-def fenced_as(code: ErrorCode, knows_fenced: bool) -> ErrorCode:
+def fenced_code(code: ErrorCode, knows_fenced: bool) -> ErrorCode:
     """Map PRODUCER_FENCED for clients before KIP-588, which know only INVALID_PRODUCER_EPOCH."""
     if code is ErrorCode.producer_fenced and not knows_fenced:
         return ErrorCode.invalid_producer_epoch

@@ -81,7 +81,7 @@ def test_who_no_longer_waits_ends_it(tmp_path):
 PARENT = """
 import asyncio, sys
 from kserver.world.disk import OsDisk
-from tests.unit.world.test_errand import say_and_wait
+from tests.unit.world.test_worker_process import say_and_wait
 asyncio.run(OsDisk().compute(say_and_wait, sys.argv[1]))
 """
 

@@ -1,4 +1,4 @@
-"""Pace: limits the rate of background work, by waiting."""
+"""RateLimiter: limits the rate of background work, by waiting."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _FORGOTTEN_S = 1.0
 _NO_LIMIT = 1e300
 
 
-class Pace:
+class RateLimiter:
     """Spends `bytes_per_second` on average; blocks its thread."""
 
     def __init__(self, bytes_per_second: float) -> None:
