@@ -1,7 +1,7 @@
 """Handover: ends transactions that producers elsewhere left open for it.
 
     handed = await producer.hand_over_transaction()      # there, and the producer may be closed
-    async with TransactionSuccessor(config) as successor:    # here, with the contents of `handed`
+    async with TransactionSuccessor(config) as successor:    # here, with the contents of `handover`
         await successor.commit(handed)
 
 So one process decides on the records of many, such as the driver of a job on those of its tasks. A
@@ -24,7 +24,7 @@ from kcli.client.group_descriptions import CommittedOffset
 from kcli.client.group_metadata import GroupMetadata
 from kcli.client.partition_queue import PartitionQueue, Rules
 from kcli.client.transaction_manager import TransactionManager
-from kcli.client.transactions import HandedOver
+from kcli.client.transactions import TransactionHandover
 from kserver.model import TopicPartition
 
 Offsets = Mapping[TopicPartition, CommittedOffset]
@@ -49,25 +49,25 @@ class TransactionSuccessor:
         await self._cluster.close()
 
     async def commit(
-        self, handed: HandedOver, offsets: Offsets | None = None, group: str = ""
+        self, handover: TransactionHandover, offsets: Offsets | None = None, group: str = ""
     ) -> None:
         """Commit the transaction, with these offsets of a group if any."""
-        async with self._take_over(handed) as transaction_manager:
+        async with self._take_over(handover) as transaction_manager:
             if offsets:
                 await transaction_manager.send_offsets(offsets, GroupMetadata(group))
             await transaction_manager.commit()
 
-    async def abort(self, handed: HandedOver) -> None:
-        async with self._take_over(handed) as transaction_manager:
+    async def abort(self, handover: TransactionHandover) -> None:
+        async with self._take_over(handover) as transaction_manager:
             await transaction_manager.abort()
 
     @contextlib.asynccontextmanager
-    async def _take_over(self, handed: HandedOver) -> AsyncIterator[TransactionManager]:
-        config = ProducerConfig.of({**self._client, "transactional.id": handed.transactional_id})
+    async def _take_over(self, handover: TransactionHandover) -> AsyncIterator[TransactionManager]:
+        config = ProducerConfig.of({**self._client, "transactional.id": handover.transactional_id})
         transaction_manager = TransactionManager(
             config, self._cluster, Rules(transactional=True), _NoBatches()
         )
-        transaction_manager.take_over(handed)
+        transaction_manager.take_over(handover)
         task = asyncio.create_task(transaction_manager.run())
         try:
             yield transaction_manager

@@ -27,7 +27,7 @@ async def fetch_producer_id(cluster: Cluster) -> tuple[ProducerId, int]:
         try:
             peer = await cluster.peer()
             new = versions.request(ApiKey.INIT_PRODUCER_ID, peer.version(ApiKey.INIT_PRODUCER_ID))
-            answer = await peer.call(
+            response = await peer.call(
                 new(
                     transactional_id=None,
                     transaction_timeout=_NO_TIMEOUT,
@@ -35,11 +35,11 @@ async def fetch_producer_id(cluster: Cluster) -> tuple[ProducerId, int]:
                     producer_epoch=-1,
                 )
             )
-            if answer.error_code == ErrorCode.none:
-                return answer.producer_id, answer.producer_epoch
-            if not answer.error_code.retriable:
-                raise KafkaError(answer.error_code, "no producer id")
-            _logger.debug("no producer id: %s", answer.error_code.name)
+            if response.error_code == ErrorCode.none:
+                return response.producer_id, response.producer_epoch
+            if not response.error_code.retriable:
+                raise KafkaError(response.error_code, "no producer id")
+            _logger.debug("no producer id: %s", response.error_code.name)
         except (OSError, ProtocolError) as error:
             _logger.debug("no producer id: %s", error)
         tries += 1

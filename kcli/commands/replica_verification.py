@@ -297,7 +297,7 @@ class _Fetches:
             offsets,
             partition_bytes=self.partition_bytes,
             max_wait_ms=max_wait_ms,
-            answer_ms=ANSWER_MS + max_wait_ms,
+            response_ms=ANSWER_MS + max_wait_ms,
         )
 
     def _report_error(self, broker: BrokerId, partition: TopicPartition | None, why: str) -> None:

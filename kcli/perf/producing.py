@@ -21,7 +21,7 @@ from kcli.running import reason
 
 if TYPE_CHECKING:
     from kcli.client.config import ProducerConfig
-    from kcli.client.producer import Delivered, Producer
+    from kcli.client.producer import BatchResult, Producer
 
 AT_ONCE = 2000
 
@@ -134,11 +134,11 @@ class Producing:
         if until_s is not None:
             await producer.commit_transaction()
 
-    def _on_batch(self, delivered: Delivered) -> None:
+    def _on_batch(self, result: BatchResult) -> None:
         """Count the outcome of a batch; its timestamps never decrease."""
-        records = delivered.records
-        if delivered.error is not None:
-            self.lost[reason(delivered.error)] += len(records)
+        records = result.records
+        if result.error is not None:
+            self.lost[reason(result.error)] += len(records)
             return
         now_s = asyncio.get_running_loop().time()
         elapsed_s, at = now_s - self._start_s, 0

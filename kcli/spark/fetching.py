@@ -82,9 +82,9 @@ class Fetch:
 
     def __init__(self, options: ReadOptions, ranges: Sequence[KafkaOffsetRange]) -> None:
         config = ConsumerConfig.resolve(options.client)
-        is_set = config.given("max_partition_fetch_bytes")
+        is_set = config.is_set("max_partition_fetch_bytes")
         max_bytes = config.max_partition_fetch_bytes if is_set else FETCH_BYTES
-        self._cluster = Cluster(config, max_answer_bytes=max_bytes + _LARGEST_BATCH_BYTES)
+        self._cluster = Cluster(config, max_response_bytes=max_bytes + _LARGEST_BATCH_BYTES)
         self._fetches = deque(
             RangeFetch(self._cluster, config, part, max_bytes, fails=options.fail_on_data_loss)
             for part in ranges

@@ -29,7 +29,7 @@ from kcli.client.config import ProducerConfig
 from kcli.client.configs import Query, describe
 from kcli.client.descriptions import ResourceType
 from kcli.client.errors import ClientError, TimedOut, TransactionFailed
-from kcli.client.partition_queue import Delivered
+from kcli.client.partition_queue import BatchResult
 from kcli.client.producer import Producer, wall_clock_ms
 from kcli.spark.encoding import Columns, Marks, Numbers, encoded, headers_of, partitions_of
 from kcli.spark.letters import letter_of
@@ -94,11 +94,11 @@ class RowProducer:
             if name in self._columns:
                 self._bytes += pc.sum(pc.binary_length(batch.column(name))).as_py() or 0
 
-    def on_batch(self, delivered: Delivered) -> None:
+    def on_batch(self, result: BatchResult) -> None:
         """Note the outcome of a batch; the producer's `on_batch`."""
-        if delivered.error is not None and self._failed is None:
-            where = f"{delivered.topic}-{delivered.partition}"
-            self._failed = WriteFailed(f"write to {where} failed: {delivered.error}")
+        if result.error is not None and self._failed is None:
+            where = f"{result.topic}-{result.partition}"
+            self._failed = WriteFailed(f"write to {where} failed: {result.error}")
 
     def check(self) -> None:
         """Raises WriteFailed with the first failure, if there was one."""
