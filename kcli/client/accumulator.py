@@ -25,7 +25,7 @@ from kcli.client.partition_queue import (
     Rules,
 )
 from kcli.client.partitioner import partition_for_key
-from kcli.client.unencodable import unencodable
+from kcli.client.record_faults import encoding_fault
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import BrokerId, TopicPartition
 from kserver.wire.batch import HEADER_SIZE, EncodedRecords, Headers, NewRecord
@@ -169,7 +169,7 @@ class Accumulator:
                 queue = self._queue(topic, key, partition)
                 batch = None if queue is None else queue.open
         except (TypeError, ValueError) as error:
-            if fault := unencodable(topic, [(timestamp, key, value, headers)]):
+            if fault := encoding_fault(topic, [(timestamp, key, value, headers)]):
                 raise fault from error
             raise
         if batch is None or (full_size := batch.size + size) > self._batch_size:
@@ -193,7 +193,7 @@ class Accumulator:
         try:
             ends = list(itertools.accumulate(map(len, values)))
         except TypeError as error:
-            if fault := unencodable(topic, [(0, None, value, ()) for value in values]):
+            if fault := encoding_fault(topic, [(0, None, value, ()) for value in values]):
                 raise fault from error
             raise
         position = 0

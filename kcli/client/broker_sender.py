@@ -26,8 +26,8 @@ from kcli.client.produce import (
     read_response,
     request_body,
 )
+from kcli.client.record_faults import encoding_fault
 from kcli.client.transactions import BEFORE_IMPLICIT
-from kcli.client.unencodable import unencodable
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.model import NO_PRODUCER_ID, BrokerId
 from kserver.peer import Peer
@@ -335,7 +335,7 @@ def _error_for(batch: ProducerBatch, error: Exception) -> Exception:
     """
     if isinstance(batch.records, EncodedRecords):
         return error
-    fault = unencodable(batch.queue.partition.topic, batch.records)
+    fault = encoding_fault(batch.queue.partition.topic, batch.records)
     if fault is None:
         return error
     fault.__cause__ = error

@@ -29,6 +29,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
 from kcli.client import arguments, offsets
+from kcli.client.class_loader import instance_of
 from kcli.client.cluster import Cluster, expect_topic_name
 from kcli.client.completed_fetch import FetchedBatch
 from kcli.client.config import ConsumerConfig
@@ -38,7 +39,6 @@ from kcli.client.group_descriptions import CommittedOffset
 from kcli.client.group_metadata import GroupMetadata
 from kcli.client.interceptors import ConsumerInterceptor, intercept_records
 from kcli.client.listener import RebalanceListener
-from kcli.client.named import instance_of
 from kcli.client.offsets import ListedOffset
 from kcli.client.serialization import DESERIALIZERS, Deserializer, pass_through
 from kcli.client.subscription import SubscriptionState, TopicPartitionState

@@ -6,7 +6,7 @@ names a leader) puts a queue into the broker sender of its leader.
 Tasks: one for each broker sender, one that refreshes metadata, one that fetches the producer id.
 Timers: the oldest linger, the oldest delivery timeout, and the end of each failed queue's pause.
 
-`verdict.py` decides on a batch after an error.
+`decision.py` decides on a batch after an error.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from kcli.client.broker_sender import BrokerSender, Encoder
 from kcli.client.cluster import Cluster, expect_topic_name
 from kcli.client.config import ProducerConfig
 from kcli.client.errors import ClientError, TimedOut, TransactionAborted
-from kcli.client.identity import fetch_producer_id
 from kcli.client.partition_queue import BatchResult, OnBatch, PartitionQueue, ProducerBatch, Rules
 from kcli.client.produce import PartitionProduceResponse
+from kcli.client.produce_decision import MAYBE_APPENDED, NOT_LEADER, ProduceDecision, decide
+from kcli.client.producer_id import fetch_producer_id
 from kcli.client.transaction_manager import CONCURRENT_PAUSE, TransactionManager
-from kcli.client.verdict import MAYBE_APPENDED, NOT_LEADER, Verdict, verdict_of
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.model import BrokerId, Offset
 
@@ -288,13 +288,13 @@ class Sender:
 
     def settle(self, batch: ProducerBatch, response: PartitionProduceResponse) -> None:
         queue, error, was_finished = batch.queue, response.error, batch.finished
-        verdict = verdict_of(
+        decision = decide(
             error,
             batch,
             retries=self._config.retries,
             transactional=self.transaction_manager is not None,
         )
-        if verdict is Verdict.DELIVERED:
+        if decision is ProduceDecision.DELIVERED:
             for older in queue.complete(batch, appended=True):
                 self._finish(older, None, -1, -1)
             if not was_finished:
@@ -302,14 +302,14 @@ class Sender:
                 self._finish(batch, None, offset, response.append_time)
         elif was_finished:
             queue.complete(batch, appended=None if error in MAYBE_APPENDED else False)
-        elif verdict is Verdict.SPLIT:
+        elif decision is ProduceDecision.SPLIT:
             self.accumulator.split(batch)
-        elif verdict is Verdict.FAILED:
+        elif decision is ProduceDecision.FAILED:
             self.fail_batch(batch, _refusal(response))
         elif self.transaction_manager is not None and not self.transaction_manager.core.is_sending:
             self.fail_batch(batch, TransactionAborted("its transaction failed or is aborted"))
         else:
-            self._retry(batch, verdict, error)
+            self._retry(batch, decision, error)
         if was_finished:
             self.accumulator.free(batch)
             self._wake_waiters()
@@ -324,7 +324,7 @@ class Sender:
     def need_producer_id(self) -> None:
         self._need_id.set()
 
-    def _retry(self, batch: ProducerBatch, verdict: Verdict, error: ErrorCode) -> None:
+    def _retry(self, batch: ProducerBatch, decision: ProduceDecision, error: ErrorCode) -> None:
         queue = batch.queue
         if error in NOT_LEADER:
             self._stale.set()
@@ -332,9 +332,9 @@ class Sender:
         if error is ErrorCode.concurrent_transactions:
             pause = min(pause, CONCURRENT_PAUSE)
         not_before = self._loop.time() + pause
-        if verdict is Verdict.OUT_OF_ORDER:
+        if decision is ProduceDecision.OUT_OF_ORDER:
             queue.out_of_order(batch, not_before)
-        elif verdict is Verdict.NEW_EPOCH:
+        elif decision is ProduceDecision.NEW_EPOCH:
             queue.broken = True
             queue.put_back(batch, not_before, maybe_appended=False)
         else:

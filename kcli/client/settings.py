@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
 
 from kcli.client.errors import ClientError
-from kcli.client.old_names import CLIENT_NAMES, Names, current_configs
+from kcli.client.old_config_names import CLIENT_NAMES, Names, current_configs
 from kserver.config.setting import SettingCheck, settings_of
 from kserver.errors import ConfigError
 

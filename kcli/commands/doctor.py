@@ -7,11 +7,11 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from kcli.command import Duration, Manual, command
+from kcli.command_runner import CLUSTER, admin_config, run
 from kcli.options import Refused, cluster, option, option_group
 from kcli.output import answer, complain
 from kcli.rows.listing import formatted, rows_if_asked
 from kcli.rows.shapes import RowField, RowShape
-from kcli.running import CLUSTER, admin_config, run
 from kcli.statuses import DONE, FAILED, FOUND
 
 if TYPE_CHECKING:

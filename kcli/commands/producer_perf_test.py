@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kcli.command import OLDER, Manual, command
+from kcli.command_runner import run, with_warnings
 from kcli.java_patterns import PatternError
 from kcli.options import (
     INT,
@@ -35,7 +36,6 @@ from kcli.perf.producing import Load, Producing
 from kcli.perf.tally import Sum
 from kcli.rows.listing import Rows, formatted, rows_if_asked
 from kcli.rows.shapes import RowField, RowShape
-from kcli.running import run, with_warnings
 from kcli.statuses import FAILED
 
 if TYPE_CHECKING:

@@ -11,6 +11,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 
 from kcli.command import OLDER, Integer, Manual, Milliseconds, command
+from kcli.command_runner import (
+    CLUSTER,
+    EXPECTED,
+    admin_config,
+    confirm,
+    reason,
+    run,
+    status_of,
+    unwrap,
+)
 from kcli.options import (
     INT,
     LONG,
@@ -26,7 +36,6 @@ from kcli.options import (
 from kcli.output import answer, would
 from kcli.rows.listing import Rows, formatted, rows_if_asked
 from kcli.rows.shapes import RowField, RowShape
-from kcli.running import CLUSTER, EXPECTED, admin_config, confirm, reason, run, status_of, unwrap
 from kcli.statuses import DONE, FAILED
 from kserver.model import TopicPartition
 

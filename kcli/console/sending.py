@@ -10,12 +10,12 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from kcli.client.errors import ClientError
+from kcli.command_runner import reason
 from kcli.console import input
 from kcli.console.incoming import InputFormat, TooLarge, Unreadable
 from kcli.console.pace import RecordPace
 from kcli.output import complain, prompt
 from kcli.progress import Progress
-from kcli.running import reason
 from kserver.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:

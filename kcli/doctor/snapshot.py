@@ -17,8 +17,8 @@ from kcli.client.descriptions import (
 )
 from kcli.client.errors import ClientError
 from kcli.client.offsets import READ_COMMITTED
-from kcli.reach import BrokerUnreachable, unreachable, versions_at
-from kcli.running import reason
+from kcli.command_runner import reason
+from kcli.reachability import BrokerUnreachable, unreachable, versions_at
 from kserver.errors import KafkaError, ProtocolError
 from kserver.model import BrokerId, Offset, TopicPartition
 from kserver.wire.special_offsets import LATEST, MAX_TIMESTAMP

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from kcli.command_runner import reason
 from kcli.perf.payloads import Payloads
 from kcli.perf.schedule import Fixed, Schedule, Unlimited
 from kcli.perf.tally import Sum, Tally
-from kcli.running import reason
 
 if TYPE_CHECKING:
     from kcli.client.config import ProducerConfig

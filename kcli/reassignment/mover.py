@@ -21,12 +21,12 @@ from rich.filesize import decimal
 
 from kcli.client.descriptions import ConfigResource, Reassignment
 from kcli.client.errors import ClientError
+from kcli.command_runner import reason
 from kcli.options import Refused
 from kcli.output import answer, complain, transient
 from kcli.reassignment import throttles
 from kcli.reassignment.journal import Journal, PlannedMove
 from kcli.reassignment.sizes import bytes_of_replicas
-from kcli.running import reason
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.model import BrokerId, TopicPartition
 

@@ -3,7 +3,7 @@
     collected     some MB of rows at a time, since the cost is per step over columns
     by topic      each with its partitions and limits, requested once
     unwritable    rows known to be refused: to dlqTopic, or the task fails
-    encoded       the others, as batches that the producer sends as they are (encoding.py)
+    encoded       the others, as batches that the producer sends as they are (batch_encoder.py)
 
 If records pass interceptors or a custom partitioner they are sent one by one.
 
@@ -31,7 +31,7 @@ from kcli.client.descriptions import ResourceType
 from kcli.client.errors import ClientError, TimedOut, TransactionFailed
 from kcli.client.partition_queue import BatchResult
 from kcli.client.producer import Producer, wall_clock_ms
-from kcli.spark.encoding import Columns, Marks, Numbers, encoded, headers_of, partitions_of
+from kcli.spark.batch_encoder import Columns, Marks, Numbers, encoded, headers_of, partitions_of
 from kcli.spark.letters import letter_of
 from kcli.spark.markers import Amount
 from kcli.spark.rows import rows_of

@@ -51,8 +51,8 @@ from kcli.client.config import AdminConfig
 from kcli.client.errors import ClientError, ProducerFenced, TransactionFailed
 from kcli.client.group_descriptions import CommittedOffset
 from kcli.client.groups import Groups
-from kcli.client.handover import TransactionSuccessor
 from kcli.client.producer import Producer
+from kcli.client.transaction_successor import TransactionSuccessor
 from kcli.spark.markers import TaskPart, expect_same, in_order, marker_of, written_before
 from kcli.spark.row_producer import RowProducer, WriteFailed
 from kcli.spark.write_options import WriteOptions

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from kcli.client import groups, log_dirs, offsets, quorum
 from kcli.client.errors import ClientError
-from kcli.groups.gathering import OF_CONSUMERS
-from kcli.reach import ANSWER_S
-from kcli.running import reason
+from kcli.command_runner import reason
+from kcli.groups.group_queries import OF_CONSUMERS
+from kcli.reachability import ANSWER_S
 from kserver.config.setting import INT_MAX
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.model import BrokerId, Offset, TopicPartition

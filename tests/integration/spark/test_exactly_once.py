@@ -13,10 +13,10 @@ import pytest
 
 from kcli.client.blocking import Blocking
 from kcli.client.errors import TransactionFailed
-from kcli.client.handover import TransactionSuccessor
-from kcli.spark.fetching import read_ranges
+from kcli.client.transaction_successor import TransactionSuccessor
 from kcli.spark.markers import Unrepeatable, in_order
 from kcli.spark.options import batch_options
+from kcli.spark.range_fetcher import read_ranges
 from kcli.spark.row_producer import WriteFailed
 from kcli.spark.sink import write
 from kcli.spark.transactional_sink import (
