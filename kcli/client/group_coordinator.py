@@ -23,7 +23,7 @@ from kserver.wire import versions
 _logger = logging.getLogger(__name__)
 
 
-class Line(enum.Enum):
+class CoordinatorConnection(enum.Enum):
     """A connection to the coordinator."""
 
     GROUP = "group"
@@ -37,7 +37,10 @@ class GroupCoordinator:
         self.cluster = cluster
         self.group_id = group_id
         self.node: Node | None = None
-        self._response_ms = {Line.GROUP: None, Line.REBALANCE: rebalance_ms}
+        self._response_ms = {
+            CoordinatorConnection.GROUP: None,
+            CoordinatorConnection.REBALANCE: rebalance_ms,
+        }
         self._lookup: asyncio.Task[Node] | None = None
 
     async def call(
@@ -46,7 +49,7 @@ class GroupCoordinator:
         build: Callable[[Any, int], Any],
         *,
         at_most: int = ANY_VERSION,
-        line: Line = Line.GROUP,
+        line: CoordinatorConnection = CoordinatorConnection.GROUP,
     ) -> Any:
         """Send the request that `build(new, version)` returns, and return its response.
 
@@ -63,10 +66,10 @@ class GroupCoordinator:
 
     async def knows(self, api_key: int, version: int = 0) -> bool:
         """Whether the coordinator has an API in that version."""
-        peer = await self._peer(Line.GROUP)
+        peer = await self._peer(CoordinatorConnection.GROUP)
         return peer.versions.get(api_key, (0, -1))[1] >= version
 
-    async def _peer(self, line: Line) -> Peer:
+    async def _peer(self, line: CoordinatorConnection) -> Peer:
         node = await self.node_or_lookup()
         try:
             return await self.cluster.peer(

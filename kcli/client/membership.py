@@ -27,7 +27,7 @@ from kcli.client.commits import LEFT_BEHIND, REBALANCING
 from kcli.client.config import ConsumerConfig
 from kcli.client.consumer_metadata import ConsumerMetadata
 from kcli.client.errors import CommitFailed, RebalanceInProgress
-from kcli.client.group_coordinator import GroupCoordinator, Line, is_transient
+from kcli.client.group_coordinator import CoordinatorConnection, GroupCoordinator, is_transient
 from kcli.client.group_metadata import GroupMetadata
 from kcli.client.group_protocol import (
     PROTOCOL_TYPE,
@@ -313,7 +313,9 @@ class Membership:
                 reason=reason,
             )
 
-        response = await self._coordinator.call(ApiKey.JOIN_GROUP, build, line=Line.REBALANCE)
+        response = await self._coordinator.call(
+            ApiKey.JOIN_GROUP, build, line=CoordinatorConnection.REBALANCE
+        )
         action = member.handle_response(ApiKey.JOIN_GROUP, response.error_code, identity)
         if action is MemberAction.NEW_ID:
             member.set_member_id(response.member_id)
@@ -366,7 +368,9 @@ class Membership:
                 assignments=[new.assignments(member_id=m, assignment=data) for m, data in plan],
             )
 
-        synced = await self._coordinator.call(ApiKey.SYNC_GROUP, build, line=Line.REBALANCE)
+        synced = await self._coordinator.call(
+            ApiKey.SYNC_GROUP, build, line=CoordinatorConnection.REBALANCE
+        )
         action = member.handle_response(ApiKey.SYNC_GROUP, synced.error_code, identity)
         if action is not MemberAction.DONE:
             return action, None

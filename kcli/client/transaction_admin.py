@@ -90,7 +90,7 @@ class ProducerState(NamedTuple):
     transaction_start: Offset | None
 
 
-class OpenTransaction(NamedTuple):
+class AbortTransactionSpec(NamedTuple):
     """A transaction to abort in one partition."""
 
     partition: TopicPartition
@@ -242,7 +242,7 @@ class TransactionAdmin:
             for p in topic.partitions
         }
 
-    async def abort(self, transaction: OpenTransaction) -> None:
+    async def abort(self, transaction: AbortTransactionSpec) -> None:
         """Write the marker that aborts a transaction in its partition. Raises KafkaError if
         refused.
 

@@ -32,7 +32,7 @@ from kcli.options import (
 from kcli.output import answer
 from kcli.perf import judging, payloads
 from kcli.perf.payloads import Payloads
-from kcli.perf.producing import Load, Producing
+from kcli.perf.producing import ProducerLoad, Producing
 from kcli.perf.tally import Sum
 from kcli.rows.listing import Rows, formatted, rows_if_asked
 from kcli.rows.shapes import RowField, RowShape
@@ -220,7 +220,7 @@ def producer_perf_test(options: SimpleNamespace) -> int:
     evaluation = judging.RunEvaluation(
         options, METRICS, judging.run_of("producer", options.topic, properties, workload)
     )
-    load = Load(
+    load = ProducerLoad(
         options.topic,
         options.num_records,
         _payloads(options),
@@ -235,7 +235,7 @@ def producer_perf_test(options: SimpleNamespace) -> int:
 
 def _run(
     options: SimpleNamespace,
-    load: Load,
+    load: ProducerLoad,
     config: ProducerConfig,
     evaluation: judging.RunEvaluation,
     out: Rows | None,

@@ -41,7 +41,7 @@ from kserver.model import TopicPartition
 
 if TYPE_CHECKING:
     from kcli.client.admin import Admin
-    from kcli.client.transaction_admin import OpenTransaction
+    from kcli.client.transaction_admin import AbortTransactionSpec
 
 MANUAL = Manual(
     kafka="kafka-transactions.sh",
@@ -450,21 +450,21 @@ async def _abort(options: SimpleNamespace) -> int:
     return DONE
 
 
-async def _open_transaction(options: SimpleNamespace, admin: Admin) -> OpenTransaction:
-    from kcli.client.transaction_admin import OpenTransaction
+async def _open_transaction(options: SimpleNamespace, admin: Admin) -> AbortTransactionSpec:
+    from kcli.client.transaction_admin import AbortTransactionSpec
 
     partition = TopicPartition(options.topic, options.partition)
     if options.start_offset is None:
         # The epoch of a transaction that hangs since its producer's first one is unknown: 0 is
         # lower than that of any later coordinator.
         epoch = max(0, options.coordinator_epoch)
-        return OpenTransaction(partition, options.producer_id, options.producer_epoch, epoch)
+        return AbortTransactionSpec(partition, options.producer_id, options.producer_epoch, epoch)
     with _failing(f"Failed to validate producer state for partition {partition}"):
         states = unwrap((await admin.transactions.producers([partition]))[partition])
     for state in states:
         if state.transaction_start == options.start_offset:
             epoch = state.coordinator_epoch or 0
-            return OpenTransaction(partition, state.producer_id, state.producer_epoch, epoch)
+            return AbortTransactionSpec(partition, state.producer_id, state.producer_epoch, epoch)
     raise Refused(
         f"Could not find any open transactions starting at offset {options.start_offset} on "
         f"partition {partition}"

@@ -30,7 +30,7 @@ _value = itemgetter(2)
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class ProducerLoad:
     """`rate` is in records per second, None without a limit."""
 
     topic: str
@@ -49,7 +49,10 @@ class Producing:
     """
 
     def __init__(
-        self, load: Load, config: ProducerConfig, on_window: Callable[[Sum, int, bool], object]
+        self,
+        load: ProducerLoad,
+        config: ProducerConfig,
+        on_window: Callable[[Sum, int, bool], object],
     ) -> None:
         self.lost: Counter[str] = Counter()
         """Numbers of records that were not delivered, by reason."""

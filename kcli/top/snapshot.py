@@ -75,7 +75,7 @@ class BrokerAnswers:
 
 
 @dataclass
-class Snapshot:
+class DashboardSnapshot:
     time_ms: int
     at_s: float
     controller: BrokerId | None
@@ -141,12 +141,12 @@ class Selection(NamedTuple):
     """Leave out groups without committed offsets of these topics."""
 
 
-async def take(cluster: Cluster, selection: Selection, *, patient: bool) -> Snapshot:
+async def take(cluster: Cluster, selection: Selection, *, patient: bool) -> DashboardSnapshot:
     """Take a snapshot. Raises ClientError, KafkaError, ProtocolError or OSError if no broker
     responds: after a few retries, or if `patient` only after PATIENCE_MS.
     """
     await _learn(cluster, INT_MAX if patient else RETRIES)
-    now = Snapshot(
+    now = DashboardSnapshot(
         round(time.time() * 1000),
         asyncio.get_running_loop().time(),
         cluster.controller,
