@@ -6,7 +6,7 @@ Where is ...?
     one command: options, words, differences   commands/<name>.py
     parsing of words, --help                   command.py
     options that commands share                options.py
-    the event loop, --timeout, errors          running.py
+    the event loop, --timeout, errors          command_runner.py
     stdout, stderr, output on a terminal       output.py, progress.py
     the manual pages                           manual.py
     -o: rows, their shapes and formats         rows/
@@ -14,9 +14,9 @@ Where is ...?
     a broker's files                           segments/
     features of Kafka's releases               release_features.py
     groups: tables, plans, lag                 groups/
-    groups that balance through ZooKeeper      paper/
+    groups that balance through ZooKeeper      zookeeper_consumer/
     perf tests: histograms, histories          perf/
-    completion in a shell                      shell/
+    completion in a shell                      shell_completion/
     kafka_broker, kafka_cluster for pytest     testing/
     a cluster on this machine                  local_cluster/
     servers: forked; in the background         server_processes.py, background.py

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from kcli.command_runner import reason, unwrap
 from kcli.error_texts import exception
 from kcli.options import Refused
 from kcli.output import answer, would
-from kcli.running import reason, unwrap
 from kcli.statuses import DONE, FAILED
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import BrokerId, ElectionType, TopicPartition

@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words == ["--version"]:
         return ended(words, _version)
     if words[:1] == [COMPLETE]:
-        from kcli.shell import completion
+        from kcli.shell_completion import completion
 
         return ended([], lambda _: completion.main(words[1:]))
     status = ended(words, _run)
@@ -177,11 +177,11 @@ def _end(name: str, error: Exception) -> int:
         complain(f"{name}: {subject}{error.strerror or error}")
         return FAILED
 
-    from kcli import running
+    from kcli import command_runner
 
-    if isinstance(error, running.EXPECTED):
-        complain(f"{name}: {running.reason(error)}")
-        return running.status_of(error)
+    if isinstance(error, command_runner.EXPECTED):
+        complain(f"{name}: {command_runner.reason(error)}")
+        return command_runner.status_of(error)
     if os.environ.get("K_DEBUG"):
         raise error
     complain(f"{name}: internal error: {type(error).__name__}: {error}")

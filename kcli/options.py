@@ -33,7 +33,7 @@ class Refused(Exception):
 
 
 class Declined(Refused):
-    """The user at the terminal did not agree: see `kcli.running.confirm`. Exit status 1."""
+    """The user at the terminal did not agree: see `kcli.command_runner.confirm`. Exit status 1."""
 
 
 def option(
@@ -98,7 +98,7 @@ cluster = option_group(bootstrap_server, command_config, timeout)
 dry_run = option("--dry-run", "Check and print the changes, but change nothing.")
 """Option of every command that changes something."""
 yes = option("--yes", "Do not ask first; without a terminal, the command never asks.")
-"""Option of every command that may lose data: `kcli.running.confirm` asks."""
+"""Option of every command that may lose data: `kcli.command_runner.confirm` asks."""
 
 
 def older_config(name: str) -> Any:

@@ -3,8 +3,8 @@
     from kcli.client import Consumer, Producer
 
     config, security, settings    configuration keys and Kafka's defaults
-    old_names                     keys of Kafka 0.8
-    named                         code that configs name: Kafka's classes, or Python's
+    old_config_names              keys of Kafka 0.8
+    class_loader                  code that configs name: Kafka's classes, or Python's
     serialization, interceptors   values to bytes and back; hooks that see every record
     errors                        exceptions of the clients
     arguments                     checks of the callers' arguments
@@ -25,10 +25,11 @@
     accumulator, partitioner      records into batches, within buffer.memory
     partition_queue               one partition's batches: order, sequences, idempotence
     sender, broker_sender         batches to their leaders; timers, metadata, responses
-    produce, verdict, identity    Produce's bytes, what an error means, the producer id
+    produce, produce_decision,    Produce's bytes, what an error means, the producer id
+      producer_id
     transactions,                 states of a transaction and errors; its requests
       transaction_manager
-    handover                      ends transactions that producers elsewhere left open for it
+    transaction_successor         ends transactions that producers elsewhere left open for it
 
     consumer                      subscribe, assign, poll, seek, commit
     subscription                  assigned partitions and their positions

@@ -25,7 +25,7 @@ from kcli.client.partition_queue import (
     Rules,
 )
 from kcli.client.partitioner import partition_for_key
-from kcli.client.unencodable import unencodable
+from kcli.client.record_faults import encoding_fault
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import BrokerId, TopicPartition
 from kserver.wire.batch import HEADER_SIZE, EncodedRecords, Headers, NewRecord
@@ -99,7 +99,7 @@ class Accumulator:
         self._on_stamp = on_stamp
         self._topics: dict[str, _Topic] = {}
         self._sticky: dict[str, ProducerBatch] = {}
-        self._filling: dict[PartitionQueue, None] = {}
+        self._open_queues: dict[PartitionQueue, None] = {}
         """The queues that have an open batch."""
         self._number = 0
         self._refused_bytes = self._batch_size
@@ -169,7 +169,7 @@ class Accumulator:
                 queue = self._queue(topic, key, partition)
                 batch = None if queue is None else queue.open
         except (TypeError, ValueError) as error:
-            if fault := unencodable(topic, [(timestamp, key, value, headers)]):
+            if fault := encoding_fault(topic, [(timestamp, key, value, headers)]):
                 raise fault from error
             raise
         if batch is None or (full_size := batch.size + size) > self._batch_size:
@@ -193,7 +193,7 @@ class Accumulator:
         try:
             ends = list(itertools.accumulate(map(len, values)))
         except TypeError as error:
-            if fault := unencodable(topic, [(0, None, value, ()) for value in values]):
+            if fault := encoding_fault(topic, [(0, None, value, ()) for value in values]):
                 raise fault from error
             raise
         position = 0
@@ -205,17 +205,17 @@ class Accumulator:
                 break
             room = self._batch_size - batch.size
 
-            def used(count: int, position: int = position, before: int = before) -> int:
+            def size_of_run(count: int, position: int = position, before: int = before) -> int:
                 return ends[position + count - 1] - before + count * RECORD_OVERHEAD
 
             # As many as fit; the first always does, or gets a batch of its own.
             count = max(
-                1, bisect.bisect_right(range(1, len(values) - position + 1), room, key=used)
+                1, bisect.bisect_right(range(1, len(values) - position + 1), room, key=size_of_run)
             )
             stamp = self.stamp_ms or self._stamp() if timestamp is None else timestamp
             run = values[position : position + count]
             batch.records.extend(zip(repeat(stamp), repeat(None), run, repeat(())))
-            batch.size += used(count)
+            batch.size += size_of_run(count)
             position += count
         return position
 
@@ -339,17 +339,17 @@ class Accumulator:
     def _fits(self, size: int) -> bool:
         return not self.used_bytes or self.used_bytes + size <= self._limits.buffer_memory
 
-    def _begin(self, queue: PartitionQueue, reserved: int) -> ProducerBatch | None:
-        if not self._fits(reserved):
-            self._refused_bytes = reserved
+    def _begin(self, queue: PartitionQueue, reserved_bytes: int) -> ProducerBatch | None:
+        if not self._fits(reserved_bytes):
+            self._refused_bytes = reserved_bytes
             return None
         self._number += 1
         batch = queue.open = ProducerBatch(queue, self._number, self._now())
         self._topics[queue.partition.topic].used_at = batch.created_at
-        batch.reserved = reserved
-        self.used_bytes += reserved
+        batch.reserved_bytes = reserved_bytes
+        self.used_bytes += reserved_bytes
         self.incomplete[batch] = None
-        self._filling[queue] = None
+        self._open_queues[queue] = None
         self._on_open(batch)
         return batch
 
@@ -361,7 +361,7 @@ class Accumulator:
         assert batch is not None
         queue.open = None
         queue.due = False
-        del self._filling[queue]
+        del self._open_queues[queue]
         queue.waiting.append(batch)
         self.stamp_ms = 0
         name = queue.partition.topic
@@ -388,7 +388,7 @@ class Accumulator:
         """Mark all open batches as sendable, for a flush or when the memory is full; return their
         queues.
         """
-        queues = list(self._filling)
+        queues = list(self._open_queues)
         for queue in queues:
             queue.due = True
         return queues
@@ -406,7 +406,7 @@ class Accumulator:
         middle = len(batch.records) // 2
         assert middle > 0, "one record cannot be split"
         halves = [self._part(batch, 0, middle), self._part(batch, middle, len(batch.records))]
-        halves[0].reserved = batch.reserved
+        halves[0].reserved_bytes = batch.reserved_bytes
         halves[1].on_finish = batch.on_finish
         batch.queue.replace(batch, halves)
 
@@ -437,8 +437,8 @@ class Accumulator:
 
     def free(self, batch: ProducerBatch) -> None:
         """Free the memory of a batch that is finished and neither waits nor is in flight."""
-        self.used_bytes -= batch.reserved
-        batch.reserved = 0
+        self.used_bytes -= batch.reserved_bytes
+        batch.reserved_bytes = 0
 
     def give_up(self, batch: ProducerBatch) -> None:
         """Give up a batch before it is sent (again). One in flight stays so until its response."""

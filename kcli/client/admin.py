@@ -185,9 +185,9 @@ class Admin:
                 return await topics.describe_in_pages(peer, topic_names, page_size)
             new = versions.request(ApiKey.METADATA, peer.version(ApiKey.METADATA))
             topic_requests = [new.topics(name=name) for name in topic_names]
-            answer = await peer.call(new(topics=topic_requests, allow_auto_topic_creation=False))
-            self.cluster.learn(answer, topic_names, peer)
-            return {topic.name: topics.description_or_error(topic) for topic in answer.topics}
+            response = await peer.call(new(topics=topic_requests, allow_auto_topic_creation=False))
+            self.cluster.learn(response, topic_names, peer)
+            return {topic.name: topics.description_or_error(topic) for topic in response.topics}
 
         if not topic_names:
             return {}
@@ -207,8 +207,8 @@ class Admin:
                 raise KafkaError(ErrorCode.unsupported_version, f"{peer} knows no topic ids")
             new = versions.request(ApiKey.METADATA, version)
             topic_requests = [new.topics(topic_id=id, name=None) for id in topic_ids]
-            answer = await peer.call(new(topics=topic_requests, allow_auto_topic_creation=False))
-            return {topic.topic_id: topics.description_or_error(topic) for topic in answer.topics}
+            response = await peer.call(new(topics=topic_requests, allow_auto_topic_creation=False))
+            return {topic.topic_id: topics.description_or_error(topic) for topic in response.topics}
 
         if not topic_ids:
             return {}
@@ -223,28 +223,28 @@ class Admin:
 
         async def ask(peer: Peer, names: list[str]) -> dict[str, CreatedTopic | KafkaError]:
             new = versions.request(ApiKey.CREATE_TOPICS, peer.version(ApiKey.CREATE_TOPICS))
-            answer = await peer.call(
+            response = await peer.call(
                 new(
                     topics=[new_topic(new, new_topics[name]) for name in names],
                     timeout=self._timeout,
                     validate_only=validate_only,
                 )
             )
-            return {t.name: refusal_of(t) or created_topic(t) for t in answer.topics}
+            return {t.name: refusal_of(t) or created_topic(t) for t in response.topics}
 
         return await self._by_controller("createTopics", new_topics, ask)
 
     async def delete_topics(self, names: Iterable[str]) -> dict[str, KafkaError | None]:
         async def ask(peer: Peer, names: list[str]) -> dict[str, KafkaError | None]:
             new = versions.request(ApiKey.DELETE_TOPICS, peer.version(ApiKey.DELETE_TOPICS))
-            answer = await peer.call(
+            response = await peer.call(
                 new(
                     topics=[new.topics(name=name) for name in names],
                     topic_names=names,
                     timeout=self._timeout,
                 )
             )
-            return {topic.name: refusal_of(topic) for topic in answer.responses}
+            return {topic.name: refusal_of(topic) for topic in response.responses}
 
         return await self._by_controller("deleteTopics", arguments.names("names", names), ask)
 
@@ -257,8 +257,8 @@ class Admin:
                 raise KafkaError(ErrorCode.unsupported_version, f"{peer} knows no topic ids")
             new = versions.request(ApiKey.DELETE_TOPICS, version)
             topic_requests = [new.topics(name=None, topic_id=id) for id in ids]
-            answer = await peer.call(new(topics=topic_requests, timeout=self._timeout))
-            return {topic.topic_id: refusal_of(topic) for topic in answer.responses}
+            response = await peer.call(new(topics=topic_requests, timeout=self._timeout))
+            return {topic.topic_id: refusal_of(topic) for topic in response.responses}
 
         return await self._by_controller("deleteTopics", arguments.all_of(UUID, "ids", ids), ask)
 
@@ -267,14 +267,14 @@ class Admin:
     ) -> dict[str, KafkaError | None]:
         async def ask(peer: Peer, names: list[str]) -> dict[str, KafkaError | None]:
             new = versions.request(ApiKey.CREATE_PARTITIONS, peer.version(ApiKey.CREATE_PARTITIONS))
-            answer = await peer.call(
+            response = await peer.call(
                 new(
                     topics=[more_partitions(new, name, topics[name]) for name in names],
                     timeout=self._timeout,
                     validate_only=validate_only,
                 )
             )
-            return {topic.name: refusal_of(topic) for topic in answer.results}
+            return {topic.name: refusal_of(topic) for topic in response.results}
 
         arguments.by_kind(str, "topics", topics)
         arguments.all_of(NewPartitions, "the values of topics", topics.values())
@@ -289,7 +289,7 @@ class Admin:
         partitions = arguments.some_partitions(partitions)
         return await self._retry(
             "listPartitionReassignments",
-            lambda: reassignments.listed(self.cluster, partitions, self._timeout),
+            lambda: reassignments.list_ongoing(self.cluster, partitions, self._timeout),
         )
 
     async def alter_reassignments(
@@ -428,8 +428,8 @@ class Admin:
         targets = configs.by_target(resources)
         if self.asks_controllers:
             targets = {To.ANY: [resource for of in targets.values() for resource in of]}
-        answers = await asyncio.gather(*(of_one(to, of) for to, of in targets.items()))
-        return {resource: result for answer in answers for resource, result in answer.items()}
+        responses = await asyncio.gather(*(of_one(to, of) for to, of in targets.items()))
+        return {resource: result for response in responses for resource, result in response.items()}
 
     # Quotas
 
@@ -458,7 +458,7 @@ class Admin:
             part = {entity: changes[entity] for entity in entities}
             return await quotas.alter(peer, part, validate_only=validate_only)
 
-        return await self._by_controller("alterClientQuotas", quotas.checked(changes), ask)
+        return await self._by_controller("alterClientQuotas", quotas.validate(changes), ask)
 
     # Users
 
@@ -508,19 +508,19 @@ class Admin:
             version = peer.version(ApiKey.DESCRIBE_CLUSTER)
             new = versions.request(ApiKey.DESCRIBE_CLUSTER, version)
             request = new(endpoint_type=1 + controllers, include_fenced_brokers=include_fenced)
-            answer = await peer.call(request)
-            if answer.error_code != ErrorCode.none:
-                raise KafkaError(answer.error_code, answer.error_message or "")
+            response = await peer.call(request)
+            if response.error_code != ErrorCode.none:
+                raise KafkaError(response.error_code, response.error_message or "")
             return ClusterDescription(
-                answer.cluster_id,
-                answer.controller_id if answer.controller_id >= 0 else None,
+                response.cluster_id,
+                response.controller_id if response.controller_id >= 0 else None,
                 sorted(
-                    (node_of(b.broker_id, b.host, b.port, b.rack) for b in answer.brokers),
+                    (node_of(b.broker_id, b.host, b.port, b.rack) for b in response.brokers),
                     key=lambda node: node.id,
                 ),
                 None
                 if version < DESCRIBE_FENCED
-                else frozenset(b.broker_id for b in answer.brokers if b.is_fenced),
+                else frozenset(b.broker_id for b in response.brokers if b.is_fenced),
             )
 
         return await self._retry("describeCluster", attempt)

@@ -98,17 +98,17 @@ def names(name: str, values: Iterable[str]) -> tuple[str, ...]:
 
 def all_of(kind: type[T], name: str, values: Iterable[T]) -> tuple[T, ...]:
     """Return the values as a tuple after a check that each is of that type."""
-    checked = items(name, values)
-    for value in checked:
+    checked_values = items(name, values)
+    for value in checked_values:
         if not isinstance(value, kind):
             raise ClientError(f"{name} are of type {kind.__name__}; this one is not: {value!r}")
-    return checked
+    return checked_values
 
 
 def config_resources(values: Iterable[ConfigResource]) -> tuple[ConfigResource, ...]:
     """Return the resources as a tuple after a check that each is a type and a name."""
-    checked = items("resources", values)
-    for value in checked:
+    checked_values = items("resources", values)
+    for value in checked_values:
         match value:
             case (int(), str()):
                 pass
@@ -116,7 +116,7 @@ def config_resources(values: Iterable[ConfigResource]) -> tuple[ConfigResource, 
                 raise ClientError(
                     f"a resource is a type and a name, (ConfigType.TOPIC, 'orders'), not {value!r}"
                 )
-    return checked
+    return checked_values
 
 
 def by_partition(name: str, value: Mapping[TopicPartition, T]) -> Mapping[TopicPartition, T]:
@@ -159,10 +159,10 @@ def pattern(
 
 def partitions(values: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:
     """Return the partitions as a tuple after a check of each."""
-    checked = items("partitions", values)
-    for value in checked:
+    checked_values = items("partitions", values)
+    for value in checked_values:
         expect_partition(value)
-    return checked
+    return checked_values
 
 
 def some_partitions(

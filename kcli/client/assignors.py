@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import cycle
 from typing import Any, Protocol, TypeAlias
 
+from kcli.client.class_loader import instance_of
 from kcli.client.group_protocol import Subscription
-from kcli.client.named import instance_of
 from kcli.client.sticky import CooperativeSticky, Sticky
 from kserver.errors import ConfigError
 from kserver.model import TopicPartition

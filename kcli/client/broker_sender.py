@@ -22,12 +22,12 @@ from kcli.client.partition_queue import PartitionQueue, ProducerBatch, Rules
 from kcli.client.produce import (
     BY_TOPIC_ID,
     PartitionProduceData,
-    Produced,
-    read_answer,
+    PartitionProduceResponse,
+    read_response,
     request_body,
 )
+from kcli.client.record_faults import encoding_fault
 from kcli.client.transactions import BEFORE_IMPLICIT
-from kcli.client.unencodable import unencodable
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.model import NO_PRODUCER_ID, BrokerId
 from kserver.peer import Peer
@@ -40,8 +40,10 @@ BatchesByPartition: TypeAlias = dict[tuple[str | UUID, int], ProducerBatch]
 # Seconds between checks of whether a throttling broker has disconnected, which ends its throttle.
 LOOK_AGAIN = 1.0
 
-_MISSING = Produced(ErrorCode.network_exception, "the broker left it out", -1, -1, ())
-_UNACKED = Produced(ErrorCode.none, "", -1, -1, ())
+_MISSING = PartitionProduceResponse(
+    ErrorCode.network_exception, "the broker left it out", -1, -1, ()
+)
+_UNACKED = PartitionProduceResponse(ErrorCode.none, "", -1, -1, ())
 
 _logger = logging.getLogger(__name__)
 
@@ -79,7 +81,7 @@ class Encoder:
 class Events(Protocol):
     """Callbacks from a broker sender to the sender."""
 
-    def settle(self, batch: ProducerBatch, produced: Produced) -> None: ...
+    def settle(self, batch: ProducerBatch, response: PartitionProduceResponse) -> None: ...
 
     def fail_batch(self, batch: ProducerBatch, error: Exception) -> None: ...
 
@@ -130,7 +132,7 @@ class BrokerSender:
             self._scheduled = True
             self._loop.call_soon(self.pump)
 
-    async def drained(self) -> None:
+    async def wait_until_written(self) -> None:
         """Wait until the socket has taken what was posted without a response to wait for
         (acks=0).
         """
@@ -150,7 +152,7 @@ class BrokerSender:
                     self._peer = peer
                     self._not_before = 0.0
                     for queue in self._accumulator.queues_of_leader(self._node):
-                        queue.connected()
+                        queue.on_connect()
                 await peer.writable()
                 tries = 0
             except (OSError, KafkaError, ProtocolError) as error:
@@ -285,42 +287,46 @@ class BrokerSender:
                 for batch in batches_by_partition.values():
                     self._events.settle(batch, _UNACKED)
                 return
-            answer = peer.send(ApiKey.PRODUCE, version, body)
+            response = peer.send(ApiKey.PRODUCE, version, body)
         except (OSError, ProtocolError) as error:
-            self._lost(batches_by_partition, error)
+            self._on_connection_lost(batches_by_partition, error)
             return
         self._in_flight += 1
-        answer.add_done_callback(functools.partial(self._on_answer, batches_by_partition, version))
+        response.add_done_callback(
+            functools.partial(self._on_response, batches_by_partition, version)
+        )
 
-    # Answers
+    # Responses
 
-    def _on_answer(
+    def _on_response(
         self,
         batches_by_partition: BatchesByPartition,
         version: int,
-        answer: asyncio.Future[memoryview],
+        response: asyncio.Future[memoryview],
     ) -> None:
         self._in_flight -= 1
-        if answer.cancelled():
+        if response.cancelled():
             return
         try:
-            produced, throttle_ms = read_answer(version, answer.result())
+            partition_responses, throttle_ms = read_response(version, response.result())
         except (OSError, ProtocolError) as error:
-            self._lost(batches_by_partition, error)
+            self._on_connection_lost(batches_by_partition, error)
             self.schedule()
             return
         if throttle_ms:
             self._not_before = self._loop.time() + throttle_ms / 1000
         for at, batch in batches_by_partition.items():
-            self._events.settle(batch, produced.get(at, _MISSING))
+            self._events.settle(batch, partition_responses.get(at, _MISSING))
         self.pump()
 
-    def _lost(self, batches_by_partition: BatchesByPartition, error: Exception) -> None:
+    def _on_connection_lost(
+        self, batches_by_partition: BatchesByPartition, error: Exception
+    ) -> None:
         """Settle batches whose connection ended before their response: their outcome is unknown."""
         _logger.debug("broker %d: %s", self._node, error)
-        lost = Produced(ErrorCode.network_exception, str(error), -1, -1, ())
+        outcome = PartitionProduceResponse(ErrorCode.network_exception, str(error), -1, -1, ())
         for batch in batches_by_partition.values():
-            self._events.settle(batch, lost)
+            self._events.settle(batch, outcome)
 
 
 def _error_for(batch: ProducerBatch, error: Exception) -> Exception:
@@ -329,7 +335,7 @@ def _error_for(batch: ProducerBatch, error: Exception) -> Exception:
     """
     if isinstance(batch.records, EncodedRecords):
         return error
-    fault = unencodable(batch.queue.partition.topic, batch.records)
+    fault = encoding_fault(batch.queue.partition.topic, batch.records)
     if fault is None:
         return error
     fault.__cause__ = error

@@ -87,15 +87,15 @@ def addresses_of(servers: Iterable[str]) -> list[Address]:
     """Return host and port of each entry of bootstrap.servers; raises ConfigError if one is
     invalid.
     """
-    found = [(server, _SERVER.fullmatch(server)) for server in servers]
-    for server, match in found:
+    matches = [(server, _SERVER.fullmatch(server)) for server in servers]
+    for server, match in matches:
         if match is None or not match[1] or int(match[2]) > 65535:
             raise ConfigError(f"Invalid url in bootstrap.servers: {server}")
-    if not found:
+    if not matches:
         raise ConfigError(
             'Missing required configuration "bootstrap.servers" which has no default value.'
         )
-    return [(match[1], int(match[2])) for _, match in found if match]
+    return [(match[1], int(match[2])) for _, match in matches if match]
 
 
 class _Link:
@@ -147,9 +147,11 @@ class Cluster:
             request_timeout_ms=config.request_timeout_ms,
             max_idle_ms=idle_ms if (idle_ms := config.connections_max_idle_ms) >= 0 else 1 << 40,
             max_response_bytes=max_response_bytes,
-            send_buffer_bytes=config.send_buffer_bytes if config.given("send_buffer_bytes") else -1,
+            send_buffer_bytes=(
+                config.send_buffer_bytes if config.is_set("send_buffer_bytes") else -1
+            ),
             receive_buffer_bytes=(
-                config.receive_buffer_bytes if config.given("receive_buffer_bytes") else -1
+                config.receive_buffer_bytes if config.is_set("receive_buffer_bytes") else -1
             ),
         )
 
@@ -230,12 +232,12 @@ class Cluster:
     # Connections
 
     async def peer(
-        self, to: BrokerId | To = To.ANY, *, line: str = "", answer_ms: int | None = None
+        self, to: BrokerId | To = To.ANY, *, line: str = "", response_ms: int | None = None
     ) -> Peer:
         """Return an open connection. Raises OSError if that broker cannot be reached now.
 
         A broker responds in order on a connection, so requests that may block for long have a
-        `line` of their own to a broker, on which a response may take `answer_ms` instead of
+        `line` of their own to a broker, on which a response may take `response_ms` instead of
         request.timeout.ms.
         """
         if to is To.ANY:
@@ -247,7 +249,7 @@ class Cluster:
             await self.refresh(())
             if (node := self.nodes.get(to)) is None:
                 raise KafkaError(ErrorCode.broker_not_available, f"broker {to} does not exist")
-        return await self._connect((node.host, node.port), line, answer_ms)
+        return await self._connect((node.host, node.port), line, response_ms)
 
     async def _peer_of_controller(self) -> Peer:
         if self.controller is None:
@@ -273,10 +275,10 @@ class Cluster:
         ]
         # They may be partitioned from the cluster, or paused, while others are neither.
         doubtful = self._epochs.lagging | self._slow()
-        known = [(node.host, node.port) for node in self.nodes.values()]
-        self._random.shuffle(known)
+        candidates = [(node.host, node.port) for node in self.nodes.values()]
+        self._random.shuffle(candidates)
         if open_peers and all((peer.host, peer.port) in doubtful for peer in open_peers):
-            others = [a for a in known if a not in doubtful and not self._fails(a)]
+            others = [a for a in candidates if a not in doubtful and not self._fails(a)]
             with contextlib.suppress(OSError, ProtocolError):
                 if others:
                     return await self._first_of(others)
@@ -284,11 +286,11 @@ class Cluster:
             return min(
                 open_peers, key=lambda peer: ((peer.host, peer.port) in doubtful, peer.in_flight)
             )
-        if not known or self._config.metadata_recovery_strategy.lower() == "rebootstrap":
-            known += [address for address in self._bootstrap if address not in known]
+        if not candidates or self._config.metadata_recovery_strategy.lower() == "rebootstrap":
+            candidates += [address for address in self._bootstrap if address not in candidates]
         # Those whose last attempt failed come last.
-        known.sort(key=self._fails)
-        return await self._first_of(known)
+        candidates.sort(key=self._fails)
+        return await self._first_of(candidates)
 
     async def _first_of(self, addresses: Sequence[Address]) -> Peer:
         """Connect to one of the addresses: to the next as soon as the last attempt has failed, or
@@ -296,15 +298,15 @@ class Cluster:
         Raises the last error if all fail.
         """
         errors: list[OSError | ProtocolError] = []
-        waiting = deque(addresses)
+        remaining = deque(addresses)
         attempts: set[asyncio.Task[Peer]] = set()
         try:
-            while waiting or attempts:
-                if waiting:
-                    attempts.add(asyncio.create_task(self._connect(waiting.popleft())))
+            while remaining or attempts:
+                if remaining:
+                    attempts.add(asyncio.create_task(self._connect(remaining.popleft())))
                 done, attempts = await asyncio.wait(
                     attempts,
-                    timeout=NEXT_ADDRESS_S if waiting else None,
+                    timeout=NEXT_ADDRESS_S if remaining else None,
                     return_when=asyncio.FIRST_COMPLETED,
                 )
                 for result in await asyncio.gather(*done, return_exceptions=True):
@@ -327,7 +329,7 @@ class Cluster:
         return link is not None and link.failures > 0
 
     async def _connect(
-        self, address: Address, line: str = "", answer_ms: int | None = None
+        self, address: Address, line: str = "", response_ms: int | None = None
     ) -> Peer:
         """Return the one connection to an address for all callers, not sooner than its backoff."""
         loop = asyncio.get_running_loop()
@@ -346,8 +348,8 @@ class Cluster:
             if link.not_before > loop.time():
                 await asyncio.sleep(link.not_before - loop.time())
             options = self._options_for(link.failures)
-            if answer_ms is not None:
-                options = dataclasses.replace(options, request_timeout_ms=answer_ms)
+            if response_ms is not None:
+                options = dataclasses.replace(options, request_timeout_ms=response_ms)
             link.peer = await Peer.connect(*address, options)
             link.failures, link.failure = 0, None
             if self._watch is None:
@@ -393,9 +395,9 @@ class Cluster:
             except (OSError, KafkaError, ProtocolError, ClientError, ConfigError) as error:
                 _logger.debug("no metadata while a broker is slow: %s", error)
                 continue
-            gone = slow - {(node.host, node.port) for node in self.nodes.values()}
+            departed = slow - {(node.host, node.port) for node in self.nodes.values()}
             for (address, _), link in self._links.items():
-                if address in gone and link.peer is not None:
+                if address in departed and link.peer is not None:
                     _logger.debug("%s does not respond and has left the cluster", link.peer)
                     link.peer.close()
 
@@ -445,41 +447,41 @@ class Cluster:
         peer = await self.peer()
         version = peer.version(ApiKey.METADATA)
         new = versions.request(ApiKey.METADATA, version)
-        answer = await peer.call(
+        response = await peer.call(
             new(
                 topics=None if names is None else [new.topics(name=name) for name in names],
                 allow_auto_topic_creation=create,
             )
         )
-        return self.learn(answer, names, peer)
+        return self.learn(response, names, peer)
 
     def learn(
-        self, answer: Any, asked: Collection[str] | None, peer: Peer
+        self, response: Any, requested: Collection[str] | None, peer: Peer
     ) -> dict[str, KafkaError]:
         """Update from a Metadata response in any version, for the topics that were requested. None:
         all were, and topics that are not in it no longer exist.
         """
-        if getattr(answer, "error_code", ErrorCode.none) != ErrorCode.none:
+        if getattr(response, "error_code", ErrorCode.none) != ErrorCode.none:
             # REBOOTSTRAP_REQUIRED (KIP-1102): these brokers no longer know the cluster.
             self.nodes.clear()
-            raise KafkaError(answer.error_code)
-        if answer.brokers:
+            raise KafkaError(response.error_code)
+        if response.brokers:
             self.nodes = {
                 b.node_id: node_of(b.node_id, b.host, b.port, getattr(b, "rack", None))
-                for b in answer.brokers
+                for b in response.brokers
             }
             self._advertised |= {(node.host, node.port) for node in self.nodes.values()}
-        self.cluster_id = getattr(answer, "cluster_id", None)
-        controller = getattr(answer, "controller_id", -1)
+        self.cluster_id = getattr(response, "cluster_id", None)
+        controller = getattr(response, "controller_id", -1)
         self.controller = controller if controller in self.nodes else None
         broker = peer.host, peer.port
         brokers = [(node.host, node.port) for node in self.nodes.values()]
         now_s = asyncio.get_running_loop().time()
         before = self.topics
-        topics = {} if asked is None else dict(before)
-        names = None if asked is None else set(asked)
-        refused: dict[str, KafkaError] = {}
-        for topic in answer.topics:
+        topics = {} if requested is None else dict(before)
+        names = None if requested is None else set(requested)
+        refusals: dict[str, KafkaError] = {}
+        for topic in response.topics:
             if topic.name is None or (names is not None and topic.name not in names):
                 # A name is null only if a topic was requested by an id that is unknown.
                 continue
@@ -488,12 +490,12 @@ class Cluster:
                     topic_metadata(topic), before.get(topic.name), broker, brokers, now_s
                 )
             else:
-                refused[topic.name] = KafkaError(topic.error_code)
+                refusals[topic.name] = KafkaError(topic.error_code)
                 if topic.error_code == ErrorCode.unknown_topic_or_partition:
                     topics.pop(topic.name, None)
                     self._epochs.forget(topic.name)
         self.topics = topics
-        return refused
+        return refusals
 
 
 def expect_topic_name(name: object) -> None:

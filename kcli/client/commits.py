@@ -66,7 +66,7 @@ class NoMember:
         return GroupMetadata(self._group_id)
 
     def action_after(self, code: ErrorCode, metadata: GroupMetadata) -> MemberAction:
-        return ClassicMemberCore().answered(ApiKey.OFFSET_COMMIT, code, Generation())
+        return ClassicMemberCore().handle_response(ApiKey.OFFSET_COMMIT, code, Generation())
 
 
 class Commits:
@@ -121,26 +121,28 @@ class Commits:
                 topics=[new.topics(name=name, partitions=of) for name, of in topics.items()],
             )
 
-        answer = await self._coordinator.call(ApiKey.OFFSET_COMMIT, build, at_most=BY_NAME)
-        for topic in answer.topics:
+        response = await self._coordinator.call(ApiKey.OFFSET_COMMIT, build, at_most=BY_NAME)
+        for topic in response.topics:
             for p in topic.partitions:
                 if p.error_code != ErrorCode.none:
-                    self._refused(
+                    self._handle_partition_error(
                         p.error_code, TopicPartition(topic.name, p.partition_index), identity
                     )
 
-    def _refused(self, code: ErrorCode, partition: TopicPartition, identity: GroupMetadata) -> None:
+    def _handle_partition_error(
+        self, code: ErrorCode, partition: TopicPartition, identity: GroupMetadata
+    ) -> None:
         what = f"committing an offset of {partition}"
         try:
-            means = self.committer.action_after(code, identity)
+            action = self.committer.action_after(code, identity)
         except KafkaError as error:
             raise KafkaError(code, what) from error
-        match means:
+        match action:
             case MemberAction.AGAIN:
                 again = code if code.retriable else ErrorCode.coordinator_load_in_progress
                 raise KafkaError(again, f"{what}: {code.name}")
             case MemberAction.MOVED:
-                self._coordinator.lost(code.name)
+                self._coordinator.mark_unknown(code.name)
                 raise KafkaError(ErrorCode.coordinator_not_available)
             case MemberAction.REJOIN:
                 raise RebalanceInProgress(REBALANCING)
@@ -177,8 +179,8 @@ class Commits:
             )
             return new(groups=[group], require_stable=True)
 
-        answer = await self._coordinator.call(ApiKey.OFFSET_FETCH, build, at_most=BY_NAME)
-        group = answer.groups[0] if hasattr(answer, "groups") else answer
+        response = await self._coordinator.call(ApiKey.OFFSET_FETCH, build, at_most=BY_NAME)
+        group = response.groups[0] if hasattr(response, "groups") else response
         self._check(getattr(group, "error_code", ErrorCode.none), f"group {identity.group_id}")
         committed_offsets: dict[TopicPartition, CommittedOffset | None] = dict.fromkeys(partitions)
         for topic in group.topics:
@@ -196,7 +198,7 @@ class Commits:
         if code == ErrorCode.none:
             return
         if code in (ErrorCode.not_coordinator, ErrorCode.coordinator_not_available):
-            self._coordinator.lost(code.name)
+            self._coordinator.mark_unknown(code.name)
         if code in (ErrorCode.stale_member_epoch, ErrorCode.unknown_member_id):
             # The next heartbeat will bring another epoch.
             raise KafkaError(ErrorCode.coordinator_load_in_progress, what)

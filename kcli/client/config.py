@@ -18,7 +18,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from kcli.client.old_names import CONSUMER_NAMES, PRODUCER_NAMES, Names
+from kcli.client.old_config_names import CONSUMER_NAMES, PRODUCER_NAMES, Names
 from kcli.client.security import SecurityConfig
 from kcli.client.settings import any_case_of
 from kserver.config.setting import (

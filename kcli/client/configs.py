@@ -23,7 +23,7 @@ from kcli.client.descriptions import (
     ResourceType,
 )
 from kcli.client.errors import refusal_of
-from kcli.client.offsets import left_out
+from kcli.client.offsets import missing_from_response
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import BrokerId
 from kserver.peer import Peer
@@ -59,7 +59,7 @@ async def describe(
 ) -> dict[ConfigResource, list[ConfigEntry] | KafkaError]:
     new = versions.request(ApiKey.DESCRIBE_CONFIGS, peer.version(ApiKey.DESCRIBE_CONFIGS))
     keys = None if query.keys is None else list(query.keys)
-    answer = await peer.call(
+    response = await peer.call(
         new(
             resources=[
                 new.resources(resource_type=kind, resource_name=name, configuration_keys=keys)
@@ -72,9 +72,9 @@ async def describe(
     results: dict[ConfigResource, list[ConfigEntry] | KafkaError] = {
         (r.resource_type, r.resource_name): refusal_of(r)
         or [entry_of(entry) for entry in r.configs]
-        for r in answer.results
+        for r in response.results
     }
-    return {resource: results.get(resource, left_out()) for resource in resources}
+    return {resource: results.get(resource, missing_from_response()) for resource in resources}
 
 
 async def alter_incrementally(
@@ -87,7 +87,7 @@ async def alter_incrementally(
         ApiKey.INCREMENTAL_ALTER_CONFIGS, peer.version(ApiKey.INCREMENTAL_ALTER_CONFIGS)
     )
     configs = new.resources.configs
-    answer = await peer.call(
+    response = await peer.call(
         new(
             resources=[
                 new.resources(
@@ -107,7 +107,7 @@ async def alter_incrementally(
             validate_only=validate_only,
         )
     )
-    return _results_by_resource(answer, changes)
+    return _results_by_resource(response, changes)
 
 
 async def alter(
@@ -117,7 +117,7 @@ async def alter(
     validate_only: bool,
 ) -> dict[ConfigResource, KafkaError | None]:
     new = versions.request(ApiKey.ALTER_CONFIGS, peer.version(ApiKey.ALTER_CONFIGS))
-    answer = await peer.call(
+    response = await peer.call(
         new(
             resources=[
                 new.resources(
@@ -132,7 +132,7 @@ async def alter(
             validate_only=validate_only,
         )
     )
-    return _results_by_resource(answer, configs)
+    return _results_by_resource(response, configs)
 
 
 async def list_resources(peer: Peer, types: Sequence[ResourceType]) -> list[ConfigResource]:
@@ -142,31 +142,31 @@ async def list_resources(peer: Peer, types: Sequence[ResourceType]) -> list[Conf
     if version < ALL_RESOURCES and list(types) != [ResourceType.CLIENT_METRICS]:
         text = f"{peer} lists no resources but client metrics"
         raise KafkaError(ErrorCode.unsupported_version, text)
-    answer = await peer.call(new(resource_types=list(types)))
-    if answer.error_code != ErrorCode.none:
-        raise KafkaError(answer.error_code)
+    response = await peer.call(new(resource_types=list(types)))
+    if response.error_code != ErrorCode.none:
+        raise KafkaError(response.error_code)
     if version < ALL_RESOURCES:
-        resources = answer.config_resources
+        resources = response.config_resources
         return [(ResourceType.CLIENT_METRICS, resource.resource_name) for resource in resources]
     resource_types = list(ResourceType)
     return [
         (ResourceType(resource.resource_type), resource.resource_name)
-        for resource in answer.config_resources
+        for resource in response.config_resources
         if resource.resource_type in resource_types
     ]
 
 
 def _results_by_resource(
-    answer: Any, resources: Iterable[ConfigResource]
+    response: Any, resources: Iterable[ConfigResource]
 ) -> dict[ConfigResource, KafkaError | None]:
     """Return the outcome by resource. Raises NOT_CONTROLLER, which is transient, so that the whole
     request is retried; changes that were made are not affected by that.
     """
-    results = {(r.resource_type, r.resource_name): refusal_of(r) for r in answer.responses}
+    results = {(r.resource_type, r.resource_name): refusal_of(r) for r in response.responses}
     for refusal in results.values():
         if refusal is not None and refusal.code == ErrorCode.not_controller:
             raise refusal
-    return {resource: results.get(resource, left_out()) for resource in resources}
+    return {resource: results.get(resource, missing_from_response()) for resource in resources}
 
 
 def entry_of(entry: Any) -> ConfigEntry:

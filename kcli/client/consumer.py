@@ -29,6 +29,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
 from kcli.client import arguments, offsets
+from kcli.client.class_loader import instance_of
 from kcli.client.cluster import Cluster, expect_topic_name
 from kcli.client.completed_fetch import FetchedBatch
 from kcli.client.config import ConsumerConfig
@@ -38,10 +39,9 @@ from kcli.client.group_descriptions import CommittedOffset
 from kcli.client.group_metadata import GroupMetadata
 from kcli.client.interceptors import ConsumerInterceptor, intercept_records
 from kcli.client.listener import RebalanceListener
-from kcli.client.named import instance_of
 from kcli.client.offsets import ListedOffset
 from kcli.client.serialization import DESERIALIZERS, Deserializer, pass_through
-from kcli.client.subscription import Assigned, SubscriptionState
+from kcli.client.subscription import SubscriptionState, TopicPartitionState
 from kcli.client.topic_metadata import PartitionMetadata
 from kserver.errors import ConfigError, ErrorCode, KafkaError, ProtocolError
 from kserver.model import LeaderEpoch, Offset, TopicPartition
@@ -116,7 +116,7 @@ class Consumer:
         self._now_ms = now_ms
         self._reset = _reset_of(config.auto_offset_reset)
         self._subscription = SubscriptionState()
-        self._reading: Assigned | None = None
+        self._reading: TopicPartitionState | None = None
         self._fetcher: Fetcher | None = None
         self._group: ConsumerCoordinator | None = None
         self._task: asyncio.Task[None] | None = None
@@ -141,8 +141,8 @@ class Consumer:
                 self.cluster,
                 self._subscription,
                 self._assignors,
-                reassigned=self._on_reassignment,
-                wake=lambda: fetcher.arrived.set(),
+                on_reassignment=self._on_reassignment,
+                wake=lambda: fetcher.arrival.set(),
                 random=self._random,
             )
         recall = None if self._group is None else self._group.commits.look_up
@@ -154,7 +154,7 @@ class Consumer:
             recall=recall,
         )
         self._task = asyncio.create_task(self._fetcher.run())
-        self._fetcher.changed()
+        self._fetcher.notify()
 
     async def close(self) -> None:
         """Leave the group, after a commit if enable.auto.commit is set, and close."""
@@ -266,7 +266,7 @@ class Consumer:
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in arguments.items("partitions", partitions):
             self._state_of(partition).paused = False
-        self._changed()
+        self._notify_fetcher()
 
     async def seek(
         self, partition: TopicPartition, offset: Offset, leader_epoch: LeaderEpoch = -1
@@ -274,7 +274,7 @@ class Consumer:
         """Continue at `offset`; with the epoch of the record before, truncation is detected."""
         arguments.expect_offset(offset)
         self._state_of(partition).seek(offset, leader_epoch)
-        self._changed()
+        self._notify_fetcher()
 
     async def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
         """Seek in these partitions or all assigned ones; the offset is looked up when needed."""
@@ -286,7 +286,7 @@ class Consumer:
     def _seek_by(self, partitions: Iterable[TopicPartition], spec: int) -> None:
         for partition in arguments.items("partitions", partitions) or self.assignment:
             self._state_of(partition).seek_by(spec)
-        self._changed()
+        self._notify_fetcher()
 
     async def position(self, partition: TopicPartition) -> Offset:
         """Return the next offset that `poll` returns, once it is known.
@@ -358,22 +358,22 @@ class Consumer:
         its partition starts; raise Undeserializable if it is the first.
         """
         read_key, read_value = self._read_key, self._read_value
-        done: list[ConsumerRecord] = []
+        deserialized: list[ConsumerRecord] = []
         for record in records:
             try:
-                done.append(
+                deserialized.append(
                     record._replace(
                         key=None if record.key is None else read_key(record.key),
                         value=None if record.value is None else read_value(record.value),
                     )
                 )
             except Exception as error:
-                self._seek_back(records[len(done) :])
-                if done:
-                    return done
+                self._seek_back(records[len(deserialized) :])
+                if deserialized:
+                    return deserialized
                 partition = TopicPartition(record.topic, record.partition)
                 raise Undeserializable(partition, record.offset, error) from error
-        return done
+        return deserialized
 
     def _seek_back(self, records: Iterable[ConsumerRecord]) -> None:
         """Seek back to the first of these records in each partition."""
@@ -382,7 +382,7 @@ class Consumer:
             first.setdefault(TopicPartition(record.topic, record.partition), record)
         for partition, record in first.items():
             self._state_of(partition).seek(record.offset)
-        self._changed()
+        self._notify_fetcher()
 
     async def poll_batches(
         self, timeout_ms: float = 0, max_records: int | None = None
@@ -398,24 +398,24 @@ class Consumer:
         group = self._group
         if group is None:
             return await self._next_batches(fetcher, None, most, deadline)
-        group.polling(True)
+        group.set_polling(True)
         try:
             return await self._next_batches(fetcher, group, most, deadline)
         finally:
-            group.polling(False)
+            group.set_polling(False)
 
     async def _next_batches(
         self, fetcher: Fetcher, group: ConsumerCoordinator | None, most: int, deadline: float
     ) -> list[FetchedBatch]:
         while True:
-            fetcher.arrived.clear()
+            fetcher.arrival.clear()
             if group is None or await group.poll():
                 if batches := self._collect(fetcher, most):
                     return batches
                 self._raise_error()
             try:
                 async with asyncio.timeout_at(deadline):
-                    await fetcher.arrived.wait()
+                    await fetcher.arrival.wait()
             except TimeoutError:
                 return []
 
@@ -446,7 +446,7 @@ class Consumer:
             most -= len(batch.rows)
         return batches
 
-    def _next_with_completed_fetches(self) -> Assigned | None:
+    def _next_with_completed_fetches(self) -> TopicPartitionState | None:
         """Return the next partition with fetched data, in turn after the present one."""
         states = list(self._subscription)
         start = states.index(self._reading) + 1 if self._reading in states else 0
@@ -468,9 +468,9 @@ class Consumer:
 
         async def attempt() -> tuple[PartitionMetadata, ...]:
             create = self._config.allow_auto_create_topics
-            refused = await self.cluster.refresh([topic], create=create)
+            refusals = await self.cluster.refresh([topic], create=create)
             if topic not in self.cluster.topics:
-                raise refused.get(topic) or KafkaError(ErrorCode.unknown_topic_or_partition)
+                raise refusals.get(topic) or KafkaError(ErrorCode.unknown_topic_or_partition)
             return self.cluster.topics[topic].partitions
 
         return await self.cluster.retry("partitionsFor", self._deadline(), attempt)
@@ -507,12 +507,12 @@ class Consumer:
             self._deadline(),
             isolation=offsets.ISOLATIONS[self._config.isolation_level],
         )
-        listed: dict[TopicPartition, ListedOffset] = {}
+        listed_offsets: dict[TopicPartition, ListedOffset] = {}
         for partition, offset in results.items():
             if isinstance(offset, KafkaError):
                 raise KafkaError(offset.code, f"{partition}: {offset.message}")
-            listed[partition] = offset
-        return listed
+            listed_offsets[partition] = offset
+        return listed_offsets
 
     def _deadline(self) -> float:
         return self.cluster.deadline(self._config.default_api_timeout_ms)
@@ -525,7 +525,7 @@ class Consumer:
             return self._reset
         return max(0, self._now_ms() - self._reset)
 
-    def _state_of(self, partition: TopicPartition) -> Assigned:
+    def _state_of(self, partition: TopicPartition) -> TopicPartitionState:
         state = self._subscription.get(partition)
         if state is None:
             raise ClientError(f"No current assignment for partition {partition}")
@@ -539,15 +539,15 @@ class Consumer:
 
     def _on_reassignment(self) -> None:
         self._reading = None
-        self._changed()
+        self._notify_fetcher()
 
-    def _changed(self) -> None:
+    def _notify_fetcher(self) -> None:
         if self._fetcher is not None:
-            self._fetcher.changed()
+            self._fetcher.notify()
 
     async def _arrival(self, fetcher: Fetcher) -> None:
-        fetcher.arrived.clear()
-        await fetcher.arrived.wait()
+        fetcher.arrival.clear()
+        await fetcher.arrival.wait()
 
     def _running(self) -> Fetcher:
         if self._fetcher is None:

@@ -73,7 +73,7 @@ class ConsumerMembership:
         self._partitions: AssignedPartitions = {}
         self._news = asyncio.Event()
         self._settling = Settling(owner, wake)
-        self._beating: asyncio.Task[None] | None = None
+        self._heartbeats: asyncio.Task[None] | None = None
         self._is_polling = False
         self._polled_at = self._loop.time()
         self._failure: KafkaError | None = None
@@ -116,14 +116,14 @@ class ConsumerMembership:
         return self.metadata()
 
     def action_after(self, code: ErrorCode, metadata: GroupMetadata) -> MemberAction:
-        means = COMMIT_MEANINGS.get(code, MemberAction.FATAL)
-        if means is MemberAction.FATAL:
+        action = COMMIT_MEANINGS.get(code, MemberAction.FATAL)
+        if action is MemberAction.FATAL:
             raise KafkaError(code)
-        return means
+        return action
 
     # In the reader's poll
 
-    def polling(self, now: bool) -> None:
+    def set_polling(self, now: bool) -> None:
         """Note that the reader is inside or outside of poll; inside it, max.poll.interval.ms does
         not apply.
         """
@@ -147,12 +147,12 @@ class ConsumerMembership:
             if member.state is ConsumerMemberState.LOST:
                 self._settling.task = None
                 self._partitions = {}
-                if owned := self._owner.owned():
+                if owned := self._owner.owned_partitions():
                     await self._owner.lose(owned)
                 member.acknowledge_loss()
             member.subscribe(self._member_description())
-            if self._beating is None:
-                self._beating = self._loop.create_task(self._run_heartbeats())
+            if self._heartbeats is None:
+                self._heartbeats = self._loop.create_task(self._run_heartbeats())
             if member.has_news:
                 self._news.set()
             if member.state is not ConsumerMemberState.RECONCILING:
@@ -184,7 +184,7 @@ class ConsumerMembership:
         if self._member.state is not ConsumerMemberState.RECONCILING:
             return
         self._partitions = target
-        self._member.reconciled(target)
+        self._member.update_owned(target)
         self._news.set()
         await self._owner.assign(sorted(target.values()))
 
@@ -239,50 +239,50 @@ class ConsumerMembership:
     async def _send_heartbeat(self) -> float:
         """Send a heartbeat and return the seconds until the next is due."""
         member = self._member
-        said = member.heartbeat()
-        member.sent(said)
-        answer = await self._call(said)
-        match member.answered(answer.error_code, said, answer.error_message):
+        fields = member.heartbeat()
+        member.on_heartbeat_sent(fields)
+        response = await self._call(fields)
+        match member.handle_response(response.error_code, fields, response.error_message):
             case MemberAction.MOVED:
-                self._coordinator.lost(answer.error_code.name)
+                self._coordinator.mark_unknown(response.error_code.name)
                 raise KafkaError(ErrorCode.coordinator_not_available)
             case MemberAction.AGAIN:
-                raise KafkaError(answer.error_code)
+                raise KafkaError(response.error_code)
             case MemberAction.DONE:
-                assignment = answer.assignment and _owned(answer.assignment.topic_partitions)
-                member_id = answer.member_id or member.member_id
-                member.apply_response(said, answer.member_epoch, member_id, assignment)
+                assignment = response.assignment and _owned(response.assignment.topic_partitions)
+                member_id = response.member_id or member.member_id
+                member.apply_response(fields, response.member_epoch, member_id, assignment)
                 if member.is_member:
                     self._last_epoch = member.epoch
         if member.state in (ConsumerMemberState.RECONCILING, ConsumerMemberState.LOST):
             self._wake()
         if member.has_news:
             return 0
-        interval: datetime.timedelta = answer.heartbeat_interval
+        interval: datetime.timedelta = response.heartbeat_interval
         return interval.total_seconds()
 
-    async def _call(self, said: dict[str, Any]) -> Any:
+    async def _call(self, fields: dict[str, Any]) -> Any:
         if not await self._coordinator.knows(ApiKey.CONSUMER_GROUP_HEARTBEAT):
             raise KafkaError(ErrorCode.unsupported_version, NOT_SUPPORTED)
-        if said.get("regex") and not await self._coordinator.knows(
+        if fields.get("regex") and not await self._coordinator.knows(
             ApiKey.CONSUMER_GROUP_HEARTBEAT, WITH_REGEX
         ):
             raise KafkaError(ErrorCode.unsupported_version, REGEX_NOT_SUPPORTED)
 
         def build(new: Any, version: int) -> Any:
-            owned = said.get("owned")
+            owned = fields.get("owned")
             return new(
                 group_id=self._coordinator.group_id,
-                member_id=said["member_id"],
-                member_epoch=said["member_epoch"],
-                instance_id=said.get("instance_id"),
-                rack_id=said.get("rack_id"),
+                member_id=fields["member_id"],
+                member_epoch=fields["member_epoch"],
+                instance_id=fields.get("instance_id"),
+                rack_id=fields.get("rack_id"),
                 rebalance_timeout=datetime.timedelta(
-                    milliseconds=said.get("rebalance_timeout_ms", -1)
+                    milliseconds=fields.get("rebalance_timeout_ms", -1)
                 ),
-                subscribed_topic_names=said.get("topics"),
-                subscribed_topic_regex=said.get("regex"),
-                server_assignor=said.get("server_assignor"),
+                subscribed_topic_names=fields.get("topics"),
+                subscribed_topic_regex=fields.get("regex"),
+                server_assignor=fields.get("server_assignor"),
                 topic_partitions=None if owned is None else _by_topic(new, owned),
             )
 
@@ -292,23 +292,23 @@ class ConsumerMembership:
 
     async def close(self, reason: str) -> None:
         """Leave the group; owned partitions are revoked by the caller."""
-        tasks = [task for task in (self._beating, self._settling.task) if task is not None]
+        tasks = [task for task in (self._heartbeats, self._settling.task) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._beating = self._settling.task = None
+        self._heartbeats = self._settling.task = None
         await self._leave()
 
     async def _leave(self) -> None:
         member = self._member
         was_member = member.is_member
-        said = member.leave()
+        fields = member.leave()
         member.lose()
         if not was_member or self._coordinator.node is None:
             return
         try:
             async with asyncio.timeout(LEAVE_WITHIN_S):
-                await self._call(said)
+                await self._call(fields)
         except (OSError, KafkaError, ProtocolError) as error:
             _logger.info("leaving group %s: %s", self._coordinator.group_id, error)
 

@@ -102,11 +102,11 @@ class MemberDescription:
 
 
 class ConsumerMember:
-    def __init__(self, member_id: str, described: MemberDescription) -> None:
+    def __init__(self, member_id: str, description: MemberDescription) -> None:
         self.state = ConsumerMemberState.JOINING
         self.member_id = member_id
         self.epoch = JOIN
-        self.described = described
+        self.description = description
         self.owned: Owned = frozenset()
         """The partitions that the reader has, as (topic id, partition)."""
         self.target: Owned = frozenset()
@@ -137,40 +137,40 @@ class ConsumerMember:
 
     def heartbeat(self) -> dict[str, Any]:
         """Return the request's fields; unchanged ones are left out."""
-        described = self.described
+        description = self.description
         fields: dict[str, Any] = {"member_id": self.member_id, "member_epoch": self.epoch}
         if not self._sent_fields:
             fields |= {
-                "instance_id": described.instance_id,
-                "rack_id": described.rack,
-                "rebalance_timeout_ms": described.rebalance_timeout_ms,
-                "server_assignor": described.assignor,
+                "instance_id": description.instance_id,
+                "rack_id": description.rack,
+                "rebalance_timeout_ms": description.rebalance_timeout_ms,
+                "server_assignor": description.assignor,
             }
         fields |= self._changes()
         return fields
 
     def _changes(self) -> dict[str, Any]:
         """Return the changeable fields that the coordinator does not know yet."""
-        said = {
-            "topics": self.described.topics,
-            "regex": self.described.regex,
+        fields = {
+            "topics": self.description.topics,
+            "regex": self.description.regex,
             "owned": self.owned,
         }
         sent_fields = {"regex": NO_REGEX} | self._sent_fields
-        return {name: value for name, value in said.items() if sent_fields.get(name) != value}
+        return {name: value for name, value in fields.items() if sent_fields.get(name) != value}
 
     def leave(self) -> dict[str, Any]:
         """Return the fields of the last heartbeat."""
-        static = self.described.instance_id is not None
+        static = self.description.instance_id is not None
         epoch = LEAVE_FOR_A_WHILE if static else LEAVE
         fields = {"member_id": self.member_id, "member_epoch": epoch}
-        return fields | {"instance_id": self.described.instance_id}
+        return fields | {"instance_id": self.description.instance_id}
 
-    def sent(self, said: Mapping[str, Any]) -> None:
+    def on_heartbeat_sent(self, fields: Mapping[str, Any]) -> None:
         """Note that a heartbeat was sent. An acknowledgement takes effect then: its response may
         already bring another target.
         """
-        if self.state is ConsumerMemberState.ACKNOWLEDGING and said["member_epoch"] == self.epoch:
+        if self.state is ConsumerMemberState.ACKNOWLEDGING and fields["member_epoch"] == self.epoch:
             self._turn(
                 ConsumerMemberState.STABLE
                 if self.owned == self.target
@@ -183,16 +183,16 @@ class ConsumerMember:
 
     # In
 
-    def answered(
-        self, code: ErrorCode, said: Mapping[str, Any], message: str | None
+    def handle_response(
+        self, code: ErrorCode, fields: Mapping[str, Any], message: str | None
     ) -> MemberAction:
-        """Return the action after a response to the request `said`; raises KafkaError if it is
+        """Return the action after a response to the request `fields`; raises KafkaError if it is
         fatal.
         """
-        if said["member_epoch"] != self.epoch:
+        if fields["member_epoch"] != self.epoch:
             return MemberAction.PAST
-        means = MEANINGS.get(code, MemberAction.FATAL)
-        match means:
+        action = MEANINGS.get(code, MemberAction.FATAL)
+        match action:
             case MemberAction.FATAL if code is ErrorCode.unsupported_version:
                 raise KafkaError(code, message or NOT_SUPPORTED)
             case MemberAction.FATAL:
@@ -201,14 +201,14 @@ class ConsumerMember:
                 self.lose()
             case MemberAction.AGAIN | MemberAction.MOVED:
                 self.reset_sent_fields()
-        return means
+        return action
 
     def apply_response(
-        self, said: Mapping[str, Any], epoch: int, member_id: str, assignment: Owned | None
+        self, fields: Mapping[str, Any], epoch: int, member_id: str, assignment: Owned | None
     ) -> None:
         """Update after a successful response. Without an assignment the target stays."""
         self._sent_fields |= {
-            name: said[name] for name in ("topics", "regex", "owned") if name in said
+            name: fields[name] for name in ("topics", "regex", "owned") if name in fields
         }
         self.epoch = epoch
         self.member_id = member_id
@@ -227,10 +227,10 @@ class ConsumerMember:
 
     # The reader's poll
 
-    def subscribe(self, described: MemberDescription) -> None:
-        self.described = described
+    def subscribe(self, description: MemberDescription) -> None:
+        self.description = description
 
-    def reconciled(self, owned: Iterable[tuple[UUID, int]]) -> None:
+    def update_owned(self, owned: Iterable[tuple[UUID, int]]) -> None:
         """Note that the reader owns these partitions now, perhaps only a part of the target."""
         owned = frozenset(owned)
         if owned != self.owned:

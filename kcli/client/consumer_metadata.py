@@ -50,7 +50,7 @@ class ConsumerMetadata:
         self._names: tuple[str, ...] = ()
         self._pattern: re.Pattern[str] | None = None
         self._others: frozenset[str] = frozenset()
-        self._refused: dict[str, KafkaError] = {}
+        self._errors: dict[str, KafkaError] = {}
         self._look = asyncio.Event()
         self._is_known = False
         self._matched_topics: dict[str, TopicMetadata] | None = None
@@ -64,7 +64,7 @@ class ConsumerMetadata:
         self._pattern = pattern if isinstance(pattern, re.Pattern) else None
         self._matched_topics = None
         self._others = frozenset()
-        self._refused = {}
+        self._errors = {}
         self._is_known = self._pattern is None
         self._look.set()
 
@@ -79,8 +79,8 @@ class ConsumerMetadata:
         """
         if self._pattern is None:
             for name in self._names:
-                if name in self._refused:
-                    raise self._refused[name]
+                if name in self._errors:
+                    raise self._errors[name]
             return self._names
         topics = self._cluster.topics
         if topics is not self._matched_topics:
@@ -150,10 +150,10 @@ class ConsumerMetadata:
     async def _refresh(self) -> None:
         names = None if self._asks_for_all else sorted(self._all())
         create = self._config.allow_auto_create_topics
-        refused = await self._cluster.refresh(names, create=create and names is not None)
-        self._refused = {
+        refusals = await self._cluster.refresh(names, create=create and names is not None)
+        self._errors = {
             name: KafkaError(error.code, _REFUSALS.get(error.code, "topic {}").format(name))
-            for name, error in refused.items()
+            for name, error in refusals.items()
             if not error.code.retriable
         }
         self._is_known = True

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import TypeVar
 
 from kcli.client.cluster import Cluster, To
-from kcli.client.offsets import left_out
+from kcli.client.offsets import missing_from_response
 from kserver.errors import ErrorCode, KafkaError
 from kserver.peer import Peer
 
@@ -30,26 +30,26 @@ async def of_controller(
     """Return the result of `ask` at the controller for each name or id. Items that met a former
     controller or a controller mutation quota (KIP-599) are retried.
     """
-    done: dict[K, T | KafkaError] = {}
+    results: dict[K, T | KafkaError] = {}
 
     async def attempt() -> None:
         peer = await cluster.peer(To.CONTROLLER)
-        answer = await ask(peer, [name for name in names if name not in done])
+        response = await ask(peer, [name for name in names if name not in results])
         again: KafkaError | None = None
-        for name, result in answer.items():
+        for name, result in response.items():
             if isinstance(result, KafkaError) and result.code in _ASK_AGAIN:
                 again = result
             else:
-                done[name] = result
+                results[name] = result
         if again is not None:
-            raise was_refused(cluster, again)
+            raise forget_if_not_controller(cluster, again)
 
     if names:
         await cluster.retry(call, deadline, attempt, retries=retries)
-    return {name: done.get(name, left_out()) for name in names}
+    return {name: results.get(name, missing_from_response()) for name in names}
 
 
-def was_refused(cluster: Cluster, refusal: KafkaError) -> KafkaError:
+def forget_if_not_controller(cluster: Cluster, refusal: KafkaError) -> KafkaError:
     """Return the error as it is; if the broker is not the controller, forget the controller."""
     if refusal.code == ErrorCode.not_controller:
         cluster.forget_controller()

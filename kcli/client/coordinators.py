@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from kcli.client.cluster import Cluster, Node, node_of
 from kcli.client.descriptions import CoordinatorType
-from kcli.client.offsets import left_out
+from kcli.client.offsets import missing_from_response
 from kserver.errors import ErrorCode, KafkaError
 from kserver.peer import Peer
 from kserver.wire import versions
@@ -39,15 +39,15 @@ async def find(
     version = peer.version(ApiKey.FIND_COORDINATOR)
     new = versions.request(ApiKey.FIND_COORDINATOR, version)
     if version >= MANY_COORDINATORS:
-        answer = await peer.call(new(key_type=kind, coordinator_keys=list(keys)))
+        response = await peer.call(new(key_type=kind, coordinator_keys=list(keys)))
         coordinator_by_key = {
-            coordinator.key: _coordinator(coordinator) for coordinator in answer.coordinators
+            coordinator.key: _coordinator(coordinator) for coordinator in response.coordinators
         }
     else:
         coordinator_by_key = {
             k: _coordinator(await peer.call(new(key=k, key_type=kind))) for k in keys
         }
-    return {key: coordinator_by_key.get(key) or left_out() for key in keys}
+    return {key: coordinator_by_key.get(key) or missing_from_response() for key in keys}
 
 
 async def of_coordinators(
@@ -65,10 +65,10 @@ async def of_coordinators(
     """
     nodes: dict[str, Node] = {}
     results: dict[str, T | KafkaError] = {}
-    refused: dict[str, KafkaError] = {}
+    refusals: dict[str, KafkaError] = {}
 
     async def attempt() -> None:
-        refused.clear()
+        refusals.clear()
         pending = [key for key in keys if key not in results]
         located = await find(cluster, [key for key in pending if key not in nodes], kind)
         for key, where in located.items():
@@ -82,30 +82,30 @@ async def of_coordinators(
                 by_node[nodes[key]].append(key)
         requests = (ask_one(node, of) for node, of in by_node.items())
         failures = await asyncio.gather(*requests, return_exceptions=True)
-        if errors := [error for error in (*failures, *refused.values()) if error is not None]:
+        if errors := [error for error in (*failures, *refusals.values()) if error is not None]:
             raise errors[0]
 
     async def ask_one(node: Node, of: list[str]) -> None:
         try:
-            answer = await ask(await cluster.peer(node.id), node, of)
+            response = await ask(await cluster.peer(node.id), node, of)
         except KafkaError as error:
             if error.code == ErrorCode.broker_not_available:
                 # The broker left or joined, and not every broker knows that yet.
                 error = KafkaError(ErrorCode.coordinator_not_available, error.message)
-            answer = dict.fromkeys(of, error)
+            response = dict.fromkeys(of, error)
         except OSError:
             # Another broker may have become the coordinator.
             for key in of:
                 del nodes[key]
             raise
         for key in of:
-            settle(key, answer.get(key, left_out()))
+            settle(key, response.get(key, missing_from_response()))
 
     def settle(key: str, result: T | KafkaError) -> None:
         if not isinstance(result, KafkaError) or not result.code.retriable:
             results[key] = result
             return
-        refused[key] = result
+        refusals[key] = result
         if result.code in _MOVED:
             nodes.pop(key, None)
 
@@ -113,7 +113,7 @@ async def of_coordinators(
         try:
             await cluster.retry(call, deadline, attempt)
         except KafkaError as error:
-            return {key: results.get(key, refused.get(key, error)) for key in keys}
+            return {key: results.get(key, refusals.get(key, error)) for key in keys}
     return {key: results[key] for key in keys}
 
 

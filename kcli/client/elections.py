@@ -8,9 +8,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from kcli.client.cluster import Cluster, To
-from kcli.client.controller import was_refused
+from kcli.client.controller import forget_if_not_controller
 from kcli.client.errors import refusal_of
-from kcli.client.offsets import left_out
+from kcli.client.offsets import missing_from_response
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import ElectionType, TopicPartition
 from kserver.wire import versions
@@ -34,7 +34,7 @@ async def elect(
     UNSUPPORTED_VERSION for an unclean election by a broker that is too old.
     """
     selection = None if partitions is None else list(dict.fromkeys(partitions))
-    done: dict[TopicPartition, KafkaError | None] = {}
+    results: dict[TopicPartition, KafkaError | None] = {}
 
     async def attempt() -> None:
         peer = await cluster.peer(To.CONTROLLER)
@@ -44,38 +44,38 @@ async def elect(
         new = versions.request(ApiKey.ELECT_LEADERS, version)
         by_topic: dict[str, list[int]] = defaultdict(list)
         for topic, number in selection or ():
-            if (topic, number) not in done:
+            if (topic, number) not in results:
                 by_topic[topic].append(number)
         topic_partitions = [
             new.topic_partitions(topic=topic, partitions=tuple(numbers))
             for topic, numbers in by_topic.items()
         ]
         # The controller waits for new leaders as long as the caller does.
-        left_s = max(deadline - asyncio.get_running_loop().time(), 0)
-        answer = await peer.call(
+        remaining_s = max(deadline - asyncio.get_running_loop().time(), 0)
+        response = await peer.call(
             new(
                 election_type=election,
                 topic_partitions=None if selection is None else topic_partitions,
-                timeout=datetime.timedelta(milliseconds=int(left_s * 1000)),
+                timeout=datetime.timedelta(milliseconds=int(remaining_s * 1000)),
             )
         )
-        code = getattr(answer, "error_code", ErrorCode.none)
+        code = getattr(response, "error_code", ErrorCode.none)
         if code is not ErrorCode.none:
-            raise was_refused(cluster, KafkaError(code))
+            raise forget_if_not_controller(cluster, KafkaError(code))
         again: KafkaError | None = None
-        for topic in answer.replica_election_results:
+        for topic in response.replica_election_results:
             for result in topic.partition_result:
-                refused = refusal_of(result)
+                refusal = refusal_of(result)
                 # Only these are requested from the next controller; other results are final.
-                if refused is not None and refused.code is ErrorCode.not_controller:
-                    again = refused
+                if refusal is not None and refusal.code is ErrorCode.not_controller:
+                    again = refusal
                 else:
-                    done[TopicPartition(topic.topic, result.partition_id)] = refused
+                    results[TopicPartition(topic.topic, result.partition_id)] = refusal
         if again is not None:
-            raise was_refused(cluster, again)
+            raise forget_if_not_controller(cluster, again)
 
     if selection != []:
         await cluster.retry("electLeaders", deadline, attempt)
     if selection is None:
-        return done
-    return {partition: done.get(partition, left_out()) for partition in selection}
+        return results
+    return {partition: results.get(partition, missing_from_response()) for partition in selection}

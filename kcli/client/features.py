@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from kcli.client.cluster import Cluster, To
 from kcli.client.config import AdminConfig
 from kcli.client.errors import refusal_of
-from kcli.client.offsets import left_out
+from kcli.client.offsets import missing_from_response
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import BrokerId
 from kserver.wire import versions
@@ -60,13 +60,16 @@ class FeatureAdmin:
         async def attempt() -> FeatureMetadata:
             peer = await self._cluster.peer(To.ANY if broker is None else broker)
             new = versions.request(ApiKey.API_VERSIONS, peer.version(ApiKey.API_VERSIONS))
-            answer = await peer.call(new(client_software_name="k", client_software_version="1"))
-            if answer.error_code != ErrorCode.none:
-                raise KafkaError(answer.error_code)
-            epoch = getattr(answer, "finalized_features_epoch", -1)
+            response = await peer.call(new(client_software_name="k", client_software_version="1"))
+            if response.error_code != ErrorCode.none:
+                raise KafkaError(response.error_code)
+            epoch = getattr(response, "finalized_features_epoch", -1)
             return FeatureMetadata(
-                {f.name: (f.min_version, f.max_version) for f in _of(answer, "supported_features")},
-                {f.name: f.max_version_level for f in _of(answer, "finalized_features")},
+                {
+                    f.name: (f.min_version, f.max_version)
+                    for f in _of(response, "supported_features")
+                },
+                {f.name: f.max_version_level for f in _of(response, "finalized_features")},
                 epoch if epoch >= 0 else None,
             )
 
@@ -89,7 +92,7 @@ class FeatureAdmin:
                     ErrorCode.unsupported_version, f"{peer} cannot try an update of features"
                 )
             new = versions.request(ApiKey.UPDATE_FEATURES, version)
-            answer = await peer.call(
+            response = await peer.call(
                 new(
                     timeout=timeout,
                     feature_updates=[
@@ -104,14 +107,14 @@ class FeatureAdmin:
                     validate_only=validate_only,
                 )
             )
-            refusal = refusal_of(answer)
+            refusal = refusal_of(response)
             if refusal is not None and refusal.code is ErrorCode.not_controller:
                 self._cluster.forget_controller()
                 raise refusal
             if refusal is not None or version >= AS_ONE:
                 return dict.fromkeys(updates, refusal)
-            results = {result.feature: refusal_of(result) for result in answer.results}
-            return {name: results.get(name, left_out()) for name in updates}
+            results = {result.feature: refusal_of(result) for result in response.results}
+            return {name: results.get(name, missing_from_response()) for name in updates}
 
         return await self._cluster.retry("updateFeatures", self._deadline(), attempt)
 
@@ -119,5 +122,5 @@ class FeatureAdmin:
         return self._cluster.deadline(self._config.default_api_timeout_ms)
 
 
-def _of(answer: Any, field: str) -> Any:
-    return getattr(answer, field, ())
+def _of(response: Any, field: str) -> Any:
+    return getattr(response, field, ())

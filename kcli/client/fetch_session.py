@@ -6,9 +6,9 @@ A session begins with a full fetch of epoch 0; the broker responds with its id, 
 keeps none. After that each request has the next epoch and names the partitions that are new or
 changed, and those to forget; a response leaves out partitions without records or changes.
 
-    build(wanted)      contents of the next request
-    answered(id)       the broker accepted it
-    failed()           it did not, or the outcome is unknown: the next request is full again
+    build(positions)     contents of the next request
+    handle_response(id)  the broker accepted it
+    handle_error()       it did not, or the outcome is unknown: the next request is full again
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class FetchSessionHandler:
         }
         return SessionRequest(self._id, self._epoch, changed, forgotten)
 
-    def answered(self, session_id: int) -> None:
+    def handle_response(self, session_id: int) -> None:
         self._session_partitions = self._building
         self._id = session_id
         if session_id == NO_SESSION:
@@ -75,7 +75,7 @@ class FetchSessionHandler:
         else:
             self._epoch = 1 if self._epoch == _LAST_EPOCH else self._epoch + 1
 
-    def failed(self, *, forget: bool = False) -> None:
+    def handle_error(self, *, forget: bool = False) -> None:
         """Start over. `forget`: the broker does not know our session; else the next request
         replaces it.
         """

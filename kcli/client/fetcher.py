@@ -11,7 +11,7 @@ metadata.max.age.ms has passed or it fails; then the leader is asked again.
 
 Errors of one partition: if the leader moved or is not ready, the fetch is retried after a metadata
 refresh; an offset out of range is reset by auto.offset.reset; any other error waits in
-`Assigned.error` until the reader reaches it.
+`TopicPartitionState.error` until the reader reaches it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from kcli.client.errors import ClientError, LogTruncated, NoOffset
 from kcli.client.fetch_session import FetchPosition, FetchSessionHandler, SessionRequest
 from kcli.client.group_descriptions import CommittedOffset
 from kcli.client.offsets import ISOLATIONS, READ_COMMITTED, ListedOffset, list_offsets
-from kcli.client.subscription import Assigned, SubscriptionState
+from kcli.client.subscription import SubscriptionState, TopicPartitionState
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.model import BrokerId, OffsetAndEpoch, TopicPartition
 from kserver.wire import versions
@@ -91,7 +91,7 @@ class _Source:
 
 
 class Fetcher:
-    """`arrived` is set when there may be something new for the reader: records, an error, a
+    """`arrival` is set when there may be something new for the reader: records, an error, a
     position.
     """
 
@@ -104,7 +104,7 @@ class Fetcher:
         default_reset: Callable[[], int | None],
         recall: Recall | None = None,
     ) -> None:
-        self.arrived = asyncio.Event()
+        self.arrival = asyncio.Event()
         self._config = config
         self._cluster = cluster
         self._subscription = subscription
@@ -123,7 +123,7 @@ class Fetcher:
             self._tasks = tasks
             tasks.create_task(self._keep_positions())
 
-    def changed(self) -> None:
+    def notify(self) -> None:
         """Note that the reader assigned, sought or resumed partitions."""
         self._work.set()
         self._has_changed.set()
@@ -181,19 +181,19 @@ class Fetcher:
                 return True
             self._stale = False
             create = self._config.allow_auto_create_topics
-            refused = await self._cluster.refresh(names, create=create)
+            errors = await self._cluster.refresh(names, create=create)
             for state in self._subscription:
-                error = refused.get(state.partition.topic)
+                error = errors.get(state.partition.topic)
                 if error is not None and not error.code.retriable:
                     self._fail(state, error)
         complete = True
         for state in self._subscription:
-            known = self._cluster.partition(state.partition)
-            if known is None or known.leader is None:
+            metadata = self._cluster.partition(state.partition)
+            if metadata is None or metadata.leader is None:
                 complete = complete and state.error is not None
                 self._stale = True
             else:
-                state.leader_changed(known.leader_epoch)
+                state.on_leader_change(metadata.leader_epoch)
         return complete
 
     async def _recall(self) -> None:
@@ -203,7 +203,7 @@ class Fetcher:
             return
         generations = {partition: state.generation for partition, state in states.items()}
         try:
-            found = await self._recall_committed(list(states))
+            offsets = await self._recall_committed(list(states))
         except KafkaError as error:
             if error.code.retriable:
                 raise
@@ -214,11 +214,11 @@ class Fetcher:
             if state.generation != generations[partition]:
                 continue
             state.recall = False
-            if (committed := found[partition]) is not None:
+            if (committed := offsets[partition]) is not None:
                 epoch = -1 if committed.leader_epoch is None else committed.leader_epoch
                 self._cluster.expect_epoch(partition, epoch)
                 state.seek(committed.offset, epoch)
-        self.arrived.set()
+        self.arrival.set()
 
     async def _reset(self) -> bool:
         """Reset partitions without a position whose leader is known; return whether all have one
@@ -229,8 +229,8 @@ class Fetcher:
         for state in self._subscription:
             if state.position is not None or state.error is not None or state.recall:
                 continue
-            known = self._cluster.partition(state.partition)
-            if known is None or known.leader is None:
+            metadata = self._cluster.partition(state.partition)
+            if metadata is None or metadata.leader is None:
                 continue
             spec = self._default_reset() if state.reset is None else state.reset
             if spec is None:
@@ -242,9 +242,9 @@ class Fetcher:
         if not missing:
             return True
         generations = {p: self._subscription[p].generation for p in missing}
-        found = await self._list_offsets(missing)
+        listed_offsets = await self._list_offsets(missing)
         complete = True
-        for partition, offset in found.items():
+        for partition, offset in listed_offsets.items():
             state_now = self._subscription.get(partition)
             if state_now is None or state_now.generation != generations[partition]:
                 continue
@@ -260,7 +260,7 @@ class Fetcher:
                 self._stale = True
             else:
                 self._fail(state_now, offset)
-        self.arrived.set()
+        self.arrival.set()
         return complete
 
     async def _list_offsets(
@@ -271,27 +271,27 @@ class Fetcher:
 
     async def _check(self) -> bool:
         """Check positions at new leaders for truncation; return whether all are checked."""
-        by_leader: dict[BrokerId, list[Assigned]] = defaultdict(list)
+        by_leader: dict[BrokerId, list[TopicPartitionState]] = defaultdict(list)
         for state in self._subscription:
-            known = self._cluster.partition(state.partition)
-            if state.unchecked and known is not None and known.leader is not None:
-                by_leader[known.leader].append(state)
+            metadata = self._cluster.partition(state.partition)
+            if state.unchecked and metadata is not None and metadata.leader is not None:
+                by_leader[metadata.leader].append(state)
         complete = True
         for leader, states in by_leader.items():
             complete = await self._check_at(leader, states) and complete
         return complete
 
-    async def _check_at(self, leader: BrokerId, states: list[Assigned]) -> bool:
+    async def _check_at(self, leader: BrokerId, states: list[TopicPartitionState]) -> bool:
         peer = await self._cluster.peer(leader)
         new = versions.request(
             ApiKey.OFFSET_FOR_LEADER_EPOCH, peer.version(ApiKey.OFFSET_FOR_LEADER_EPOCH)
         )
         topics: dict[str, list[Any]] = defaultdict(list)
-        asked: dict[TopicPartition, tuple[Assigned, int, int]] = {}
+        requests: dict[TopicPartition, tuple[TopicPartitionState, int, int]] = {}
         for state in states:
-            known = self._cluster.partition(state.partition)
-            leader_epoch = -1 if known is None else known.leader_epoch
-            asked[state.partition] = state, state.generation, leader_epoch
+            metadata = self._cluster.partition(state.partition)
+            leader_epoch = -1 if metadata is None else metadata.leader_epoch
+            requests[state.partition] = state, state.generation, leader_epoch
             topics[state.partition.topic].append(
                 new.topics.partitions(
                     partition=state.partition.partition,
@@ -299,18 +299,18 @@ class Fetcher:
                     leader_epoch=state.epoch,
                 )
             )
-        answer = await peer.call(
+        response = await peer.call(
             new(
                 replica_id=-1,
                 topics=[new.topics(topic=name, partitions=of) for name, of in topics.items()],
             )
         )
-        told = {
-            TopicPartition(t.topic, p.partition): p for t in answer.topics for p in t.partitions
+        results = {
+            TopicPartition(t.topic, p.partition): p for t in response.topics for p in t.partitions
         }
         complete = True
-        for partition, (state, generation, leader_epoch) in asked.items():
-            p = told.get(partition)
+        for partition, (state, generation, leader_epoch) in requests.items():
+            p = results.get(partition)
             if state.generation != generation:
                 continue
             if p is None or p.error_code.retriable or p.error_code in _ASK_AGAIN:
@@ -323,36 +323,36 @@ class Fetcher:
                 self._compare(state, OffsetAndEpoch(p.end_offset, p.leader_epoch))
         return complete
 
-    def _compare(self, state: Assigned, end: OffsetAndEpoch) -> None:
+    def _compare(self, state: TopicPartitionState, end: OffsetAndEpoch) -> None:
         """Handle truncation: `end` is where the leader's log of our epoch ends, -1 if it has none
         that old.
         """
         assert state.position is not None
-        known = end.offset >= 0 and end.epoch >= 0
-        if known and end.offset >= state.position:
+        has_end = end.offset >= 0 and end.epoch >= 0
+        if has_end and end.offset >= state.position:
             return
         reset = self._default_reset()
         if reset is None:
-            diverged = end if known else None
+            diverged = end if has_end else None
             self._fail(state, LogTruncated(state.partition, state.position, diverged))
-        elif known:
+        elif has_end:
             _logger.warning("%s was truncated to offset %d", state.partition, end.offset)
             state.seek(end.offset, end.epoch)
         else:
             state.seek_by(reset)
             self._work.set()
 
-    def _fail(self, state: Assigned, error: Exception) -> None:
+    def _fail(self, state: TopicPartitionState, error: Exception) -> None:
         state.error = error
-        self.arrived.set()
+        self.arrival.set()
 
     # Fetching
 
     def _start_sources(self) -> None:
         for state in self._subscription:
-            known = self._cluster.partition(state.partition)
-            if known is not None and known.leader is not None:
-                self._start_source(state.source(known.leader, self._loop.time()))
+            metadata = self._cluster.partition(state.partition)
+            if metadata is not None and metadata.leader is not None:
+                self._start_source(state.source(metadata.leader, self._loop.time()))
         self.wake()
 
     def _start_source(self, node: BrokerId) -> None:
@@ -365,67 +365,67 @@ class Fetcher:
         tries = 0
         while True:
             source.wake.clear()
-            wanted = self._wanted(source.node)
-            if not wanted:
+            positions = self._positions_to_fetch(source.node)
+            if not positions:
                 await source.wake.wait()
                 continue
             try:
-                await self._fetch(source, wanted)
+                await self._fetch(source, positions)
                 tries = 0
             except (OSError, KafkaError, ProtocolError) as error:
                 _logger.debug("fetch from broker %d: %s", source.node, error)
-                source.session.failed()
-                for partition in wanted:
+                source.session.handle_error()
+                for partition in positions:
                     if (state := self._subscription.get(partition)) is not None:
                         self._leave_near(state, source.node)
                 if _is_final(error):
-                    for partition in wanted:
+                    for partition in positions:
                         if (state := self._subscription.get(partition)) is not None:
                             self._fail(state, error)
                 tries += 1
                 self._ask_for_metadata()
                 await self._cluster.pause(tries)
 
-    def _wanted(self, node: BrokerId) -> dict[TopicPartition, FetchPosition]:
+    def _positions_to_fetch(self, node: BrokerId) -> dict[TopicPartition, FetchPosition]:
         now = self._loop.time()
-        wanted = {}
+        positions = {}
         for state in self._subscription:
             if not state.is_fetchable(now, FETCHES_AHEAD):
                 continue
-            known = self._cluster.partition(state.partition)
+            metadata = self._cluster.partition(state.partition)
             if (
-                known is not None
-                and known.leader is not None
-                and state.source(known.leader, now) == node
+                metadata is not None
+                and metadata.leader is not None
+                and state.source(metadata.leader, now) == node
             ):
-                wanted[state.partition] = FetchPosition(
+                positions[state.partition] = FetchPosition(
                     self._cluster.topics[state.partition.topic].id,
                     state.fetch_offset,
-                    known.leader_epoch,
+                    metadata.leader_epoch,
                     self._config.max_partition_fetch_bytes,
                 )
-        return wanted
+        return positions
 
-    async def _fetch(self, source: _Source, wanted: dict[TopicPartition, FetchPosition]) -> None:
+    async def _fetch(self, source: _Source, positions: dict[TopicPartition, FetchPosition]) -> None:
         """Fetch once and handle the response; then wait for the throttle time."""
-        # Taken together with `wanted`: positions may change while a connection is made.
-        generations = {p: self._subscription[p].generation for p in wanted}
+        # Taken together with `positions`: positions may change while a connection is made.
+        generations = {p: self._subscription[p].generation for p in positions}
         peer = await self._cluster.peer(source.node)
-        by_name = any(w.topic_id is None for w in wanted.values())
+        by_name = any(w.topic_id is None for w in positions.values())
         at_most = FETCH_BY_TOPIC_ID - 1 if by_name else 1 << 15
         version = peer.version(ApiKey.FETCH, at_most)
-        request = source.session.build(wanted)
+        request = source.session.build(positions)
         new = versions.request(ApiKey.FETCH, version)
-        answer = await peer.call(self._request(new, request))
-        code = getattr(answer, "error_code", ErrorCode.none)
+        response = await peer.call(self._request(new, request))
+        code = getattr(response, "error_code", ErrorCode.none)
         if code in _SESSION_LOST:
-            source.session.failed(forget=code == ErrorCode.fetch_session_id_not_found)
+            source.session.handle_error(forget=code == ErrorCode.fetch_session_id_not_found)
             return
         if code != ErrorCode.none:
             raise KafkaError(code)
-        source.session.answered(getattr(answer, "session_id", 0))
-        names = {w.topic_id: p.topic for p, w in wanted.items()}
-        for topic in answer.responses:
+        source.session.handle_response(getattr(response, "session_id", 0))
+        names = {w.topic_id: p.topic for p, w in positions.items()}
+        for topic in response.responses:
             name = names.get(topic.topic_id) if version >= FETCH_BY_TOPIC_ID else topic.topic
             for p in topic.partitions:
                 partition = TopicPartition(name or "", p.partition_index)
@@ -433,9 +433,9 @@ class Fetcher:
                 if state is None or generations.get(partition) != state.generation:
                     continue
                 # A former leader may have returned the same records while this fetch was in flight.
-                if wanted[partition].offset == state.fetch_offset:
+                if positions[partition].offset == state.fetch_offset:
                     self._take(state, p, source.node)
-        throttle: datetime.timedelta = answer.throttle_time
+        throttle: datetime.timedelta = response.throttle_time
         if throttle:
             # The throttle ends with the connection: a broker that restarted no longer throttles.
             await asyncio.wait([peer.closed], timeout=throttle.total_seconds())
@@ -443,13 +443,13 @@ class Fetcher:
     def _request(self, new: Any, request: SessionRequest) -> Any:
         config = self._config
         topics: dict[tuple[str, UUID | None], list[Any]] = defaultdict(list)
-        for partition, wanted in request.partitions.items():
-            topics[partition.topic, wanted.topic_id].append(
+        for partition, positions in request.partitions.items():
+            topics[partition.topic, positions.topic_id].append(
                 new.topics.partitions(
                     partition=partition.partition,
-                    current_leader_epoch=wanted.current_leader_epoch,
-                    fetch_offset=wanted.offset,
-                    partition_max_bytes=wanted.max_bytes,
+                    current_leader_epoch=positions.current_leader_epoch,
+                    fetch_offset=positions.offset,
+                    partition_max_bytes=positions.max_bytes,
                 )
             )
         forgotten: dict[tuple[str, UUID | None], list[int]] = defaultdict(list)
@@ -474,7 +474,7 @@ class Fetcher:
             rack_id=config.client_rack,
         )
 
-    def _take(self, state: Assigned, p: Any, node: BrokerId) -> None:
+    def _take(self, state: TopicPartitionState, p: Any, node: BrokerId) -> None:
         """Handle the response of one partition."""
         code = p.error_code
         if code == ErrorCode.none:
@@ -503,8 +503,8 @@ class Fetcher:
             except ProtocolError as error:
                 self._fail(state, error)
                 return
-            state.arrived(completed)
-            self.arrived.set()
+            state.add_fetch(completed)
+            self.arrival.set()
         elif code in _ASK_AGAIN:
             _logger.debug("fetching %s: %s", state.partition, code.name)
             self._leave_near(state, node)
@@ -517,7 +517,7 @@ class Fetcher:
         else:
             self._fail(state, KafkaError(code, f"fetching {state.partition}"))
 
-    def _go_near(self, state: Assigned, node: BrokerId) -> None:
+    def _go_near(self, state: TopicPartitionState, node: BrokerId) -> None:
         _logger.debug("%s is fetched from broker %d, which is near", state.partition, node)
         state.near = node
         state.near_until = self._loop.time() + self._config.metadata_max_age_ms / 1000
@@ -526,7 +526,7 @@ class Fetcher:
         # Sources sleep while there is nothing to fetch from them.
         self._loop.call_at(state.near_until + 0.001, self.wake)
 
-    def _leave_near(self, state: Assigned, node: BrokerId) -> bool:
+    def _leave_near(self, state: TopicPartitionState, node: BrokerId) -> bool:
         """Return to the leader if the partition is fetched from replica `node`; return whether it
         was.
         """
@@ -536,7 +536,7 @@ class Fetcher:
         self.wake()
         return True
 
-    def _out_of_range(self, state: Assigned) -> None:
+    def _out_of_range(self, state: TopicPartitionState) -> None:
         if state.completed_fetches:
             # Earlier fetches are read first; then the fetch is retried.
             self._hold_back(state)
@@ -556,7 +556,7 @@ class Fetcher:
         state.seek_by(reset)
         self._work.set()
 
-    def _hold_back(self, state: Assigned) -> None:
+    def _hold_back(self, state: TopicPartitionState) -> None:
         pause = self._cluster.backoff(1)
         state.not_before = self._loop.time() + pause
         self._loop.call_later(pause + 0.001, self.wake)

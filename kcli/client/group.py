@@ -42,7 +42,7 @@ class GroupMembership(Committer, Protocol):
 
     def metadata(self) -> GroupMetadata: ...
 
-    def polling(self, now: bool) -> None: ...
+    def set_polling(self, now: bool) -> None: ...
 
     def request_rejoin(self, reason: str) -> None: ...
 
@@ -52,7 +52,7 @@ class GroupMembership(Committer, Protocol):
 
 
 class ConsumerCoordinator:
-    """`reassigned` is called when the assignment changes, `wake` when `poll` has work."""
+    """`on_reassignment` is called when the assignment changes, `wake` when `poll` has work."""
 
     def __init__(
         self,
@@ -61,14 +61,14 @@ class ConsumerCoordinator:
         subscription: SubscriptionState,
         assignors: Sequence[Assignor],
         *,
-        reassigned: Callable[[], object],
+        on_reassignment: Callable[[], object],
         wake: Callable[[], object],
         random: Random,
     ) -> None:
         assert config.group_id is not None
         self._config = config
         self._subscription = subscription
-        self._reassigned = reassigned
+        self._on_reassignment = on_reassignment
         self._wake = wake
         self._random = random
         self._loop = asyncio.get_running_loop()
@@ -159,7 +159,7 @@ class ConsumerCoordinator:
             await member.close(reason)
 
     async def _give_up_all(self, member: GroupMembership) -> None:
-        if not (owned := self.owned()):
+        if not (owned := self.owned_partitions()):
             return
         try:
             member.commit_identity()
@@ -182,9 +182,9 @@ class ConsumerCoordinator:
 
     # In the reader's poll
 
-    def polling(self, now: bool) -> None:
+    def set_polling(self, now: bool) -> None:
         if self._member is not None:
-            self._member.polling(now)
+            self._member.set_polling(now)
 
     async def poll(self) -> bool:
         """Return whether owned partitions may be read now."""
@@ -213,13 +213,13 @@ class ConsumerCoordinator:
 
     # Changes of the assignment
 
-    def owned(self) -> tuple[TopicPartition, ...]:
+    def owned_partitions(self) -> tuple[TopicPartition, ...]:
         return self._subscription.partitions()
 
     async def assign(self, partitions: Sequence[TopicPartition]) -> None:
-        before = set(self.owned())
+        before = set(self.owned_partitions())
         self._subscription.assign(partitions, recall=True)
-        self._reassigned()
+        self._on_reassignment()
         self._autocommit_in(self._config.auto_commit_interval_ms)
         _logger.info("assigned %s", partitions)
         await _notify(self._listener.on_assigned, [p for p in partitions if p not in before])
@@ -239,9 +239,11 @@ class ConsumerCoordinator:
             self._drop(partitions)
 
     def _drop(self, partitions: Collection[TopicPartition]) -> None:
-        dropped = set(partitions)
-        self._subscription.assign([p for p in self.owned() if p not in dropped], recall=True)
-        self._reassigned()
+        lost_partitions = set(partitions)
+        self._subscription.assign(
+            [p for p in self.owned_partitions() if p not in lost_partitions], recall=True
+        )
+        self._on_reassignment()
 
     # Commits
 

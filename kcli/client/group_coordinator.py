@@ -23,7 +23,7 @@ from kserver.wire import versions
 _logger = logging.getLogger(__name__)
 
 
-class Line(enum.Enum):
+class CoordinatorConnection(enum.Enum):
     """A connection to the coordinator."""
 
     GROUP = "group"
@@ -37,8 +37,11 @@ class GroupCoordinator:
         self.cluster = cluster
         self.group_id = group_id
         self.node: Node | None = None
-        self._answer_ms = {Line.GROUP: None, Line.REBALANCE: rebalance_ms}
-        self._finding: asyncio.Task[Node] | None = None
+        self._response_ms = {
+            CoordinatorConnection.GROUP: None,
+            CoordinatorConnection.REBALANCE: rebalance_ms,
+        }
+        self._lookup: asyncio.Task[Node] | None = None
 
     async def call(
         self,
@@ -46,7 +49,7 @@ class GroupCoordinator:
         build: Callable[[Any, int], Any],
         *,
         at_most: int = ANY_VERSION,
-        line: Line = Line.GROUP,
+        line: CoordinatorConnection = CoordinatorConnection.GROUP,
     ) -> Any:
         """Send the request that `build(new, version)` returns, and return its response.
 
@@ -58,32 +61,32 @@ class GroupCoordinator:
             version = peer.version(api_key, at_most)
             return await peer.call(build(versions.request(api_key, version), version))
         except OSError as error:
-            self.lost(str(error))
+            self.mark_unknown(str(error))
             raise
 
     async def knows(self, api_key: int, version: int = 0) -> bool:
         """Whether the coordinator has an API in that version."""
-        peer = await self._peer(Line.GROUP)
+        peer = await self._peer(CoordinatorConnection.GROUP)
         return peer.versions.get(api_key, (0, -1))[1] >= version
 
-    async def _peer(self, line: Line) -> Peer:
-        node = await self.found()
+    async def _peer(self, line: CoordinatorConnection) -> Peer:
+        node = await self.node_or_lookup()
         try:
             return await self.cluster.peer(
-                node.id, line=line.value, answer_ms=self._answer_ms[line]
+                node.id, line=line.value, response_ms=self._response_ms[line]
             )
         except (OSError, KafkaError) as error:
             # It cannot be reached, or the metadata does not list this broker any more.
-            self.lost(str(error))
+            self.mark_unknown(str(error))
             raise
 
-    async def found(self) -> Node:
+    async def node_or_lookup(self) -> Node:
         """Return the coordinator; concurrent callers share one lookup."""
         if self.node is None:
-            if self._finding is None or self._finding.done():
-                self._finding = asyncio.create_task(self._find())
-                self._finding.add_done_callback(_take_note)
-            self.node = await asyncio.shield(self._finding)
+            if self._lookup is None or self._lookup.done():
+                self._lookup = asyncio.create_task(self._find())
+                self._lookup.add_done_callback(_take_note)
+            self.node = await asyncio.shield(self._lookup)
         return self.node
 
     async def _find(self) -> Node:
@@ -96,24 +99,24 @@ class GroupCoordinator:
         _logger.info("group %s is coordinated by %s", self.group_id, coordinator)
         return coordinator
 
-    def lost(self, reason: str) -> None:
+    def mark_unknown(self, reason: str) -> None:
         """Forget the coordinator: it has moved or cannot be reached."""
         if self.node is not None:
             _logger.info("the coordinator of group %s is lost: %s", self.group_id, reason)
             self.node = None
 
     async def close(self) -> None:
-        if self._finding is not None and not self._finding.done():
-            self._finding.cancel()
-            await asyncio.wait([self._finding])
+        if self._lookup is not None and not self._lookup.done():
+            self._lookup.cancel()
+            await asyncio.wait([self._lookup])
 
 
-def _take_note(finding: asyncio.Task[Node]) -> None:
+def _take_note(lookup: asyncio.Task[Node]) -> None:
     """Retrieve the exception: its caller may be gone, and asyncio would log it as never
     retrieved.
     """
-    if not finding.cancelled():
-        finding.exception()
+    if not lookup.cancelled():
+        lookup.exception()
 
 
 def is_transient(error: Exception) -> bool:

@@ -39,7 +39,7 @@ from kcli.client.group_descriptions import (
     MemberToRemove,
 )
 from kcli.client.group_protocol import PROTOCOL_TYPE, read_assignment
-from kcli.client.offsets import left_out
+from kcli.client.offsets import missing_from_response
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import BrokerId, Offset, TopicPartition
 from kserver.peer import Peer
@@ -93,19 +93,19 @@ class Groups:
         async def attempt() -> list[GroupListing]:
             # Look up the brokers each time: one of them may have left since the last attempt.
             await self._cluster.refresh(())
-            answers = await asyncio.gather(
+            responses = await asyncio.gather(
                 *(
                     listings_at(self._cluster, broker, states, types)
                     for broker in sorted(self._cluster.nodes)
                 ),
                 return_exceptions=True,
             )
-            listed: dict[str, GroupListing] = {}
-            for answer in answers:
-                if isinstance(answer, BaseException):
-                    raise answer
-                listed |= {group.group: group for group in answer}
-            return [*listed.values()]
+            listings: dict[str, GroupListing] = {}
+            for response in responses:
+                if isinstance(response, BaseException):
+                    raise response
+                listings |= {group.group: group for group in response}
+            return [*listings.values()]
 
         return await self._cluster.retry("listGroups", self._deadline(), attempt)
 
@@ -123,16 +123,16 @@ class Groups:
                 new = versions.request(
                     ApiKey.CONSUMER_GROUP_DESCRIBE, peer.version(ApiKey.CONSUMER_GROUP_DESCRIBE)
                 )
-                answer = await peer.call(new(group_ids=tuple(names)))
+                response = await peer.call(new(group_ids=tuple(names)))
                 descriptions = {
                     group.group_id: refusal_of(group) or _description_of(group, coordinator)
-                    for group in answer.groups
+                    for group in response.groups
                     if group.error_code not in _NOT_BY_KIP_848
                 }
             if classic := tuple(name for name in names if name not in descriptions):
                 new = versions.request(ApiKey.DESCRIBE_GROUPS, peer.version(ApiKey.DESCRIBE_GROUPS))
-                answer = await peer.call(new(groups=classic))
-                for group in answer.groups:
+                response = await peer.call(new(groups=classic))
+                for group in response.groups:
                     descriptions[group.group_id] = refusal_of(group) or _classic(group, coordinator)
             return descriptions
 
@@ -195,7 +195,7 @@ class Groups:
         result = (await self._ask_coordinators("alterConsumerGroupOffsets", [group], ask))[group]
         if isinstance(result, KafkaError):
             return dict.fromkeys(offsets, result)
-        return {partition: result.get(partition, left_out()) for partition in offsets}
+        return {partition: result.get(partition, missing_from_response()) for partition in offsets}
 
     async def delete(self, groups: Iterable[str]) -> dict[str, KafkaError | None]:
         """Delete groups; NON_EMPTY_GROUP for one that has members."""
@@ -204,8 +204,8 @@ class Groups:
             peer: Peer, coordinator: Node, names: list[str]
         ) -> dict[str, KafkaError | None]:
             new = versions.request(ApiKey.DELETE_GROUPS, peer.version(ApiKey.DELETE_GROUPS))
-            answer = await peer.call(new(groups_names=tuple(names)))
-            return {result.group_id: refusal_of(result) for result in answer.results}
+            response = await peer.call(new(groups_names=tuple(names)))
+            return {result.group_id: refusal_of(result) for result in response.results}
 
         return await self._ask_coordinators("deleteConsumerGroups", groups, ask)
 
@@ -227,14 +227,16 @@ class Groups:
                 )
                 for topic, of in _by_topic(partitions).items()
             ]
-            answer = await peer.call(new(group_id=group, topics=topic_requests))
-            return {group: refusal_of(answer) or _of_partitions(answer)}
+            response = await peer.call(new(group_id=group, topics=topic_requests))
+            return {group: refusal_of(response) or _of_partitions(response)}
 
         arguments.partitions(partitions)
         result = (await self._ask_coordinators("deleteConsumerGroupOffsets", [group], ask))[group]
         if isinstance(result, KafkaError):
             raise result
-        return {partition: result.get(partition, left_out()) for partition in partitions}
+        return {
+            partition: result.get(partition, missing_from_response()) for partition in partitions
+        }
 
     async def remove_members(
         self, group: str, members: Collection[MemberToRemove] | None = None
@@ -268,15 +270,18 @@ class Groups:
                 )
                 for member in unique_members
             ]
-            answer = await peer.call(new(group_id=group, members=member_requests))
-            if (refusal := refusal_of(answer)) is not None:
+            response = await peer.call(new(group_id=group, members=member_requests))
+            if (refusal := refusal_of(response)) is not None:
                 return {group: refusal}
             by_member = {
-                (result.group_instance_id or result.member_id): result for result in answer.members
+                (result.group_instance_id or result.member_id): result
+                for result in response.members
             }
             return {
                 group: {
-                    member: refusal_of(by_member[key]) if key in by_member else left_out()
+                    member: refusal_of(by_member[key])
+                    if key in by_member
+                    else missing_from_response()
                     for member in unique_members
                     for key in [member.instance_id or member.id]
                 }
@@ -284,10 +289,10 @@ class Groups:
 
         if not unique_members:
             return {}
-        removed = (await self._ask_coordinators("leaveGroup", [group], ask))[group]
-        if isinstance(removed, KafkaError):
-            raise removed
-        return removed
+        removals = (await self._ask_coordinators("leaveGroup", [group], ask))[group]
+        if isinstance(removals, KafkaError):
+            raise removals
+        return removals
 
     def _deadline(self) -> float:
         return self._cluster.deadline(self._config.default_api_timeout_ms)
@@ -319,9 +324,9 @@ async def listings_at(
         choice = "state" if version < BY_STATE else "type"
         raise KafkaError(ErrorCode.unsupported_version, f"{peer} cannot choose groups by {choice}")
     new = versions.request(ApiKey.LIST_GROUPS, version)
-    answer = await peer.call(new(states_filter=tuple(states), types_filter=tuple(types)))
-    if answer.error_code != ErrorCode.none:
-        raise KafkaError(answer.error_code)
+    response = await peer.call(new(states_filter=tuple(states), types_filter=tuple(types)))
+    if response.error_code != ErrorCode.none:
+        raise KafkaError(response.error_code)
     return [
         GroupListing(
             group.group_id,
@@ -329,7 +334,7 @@ async def listings_at(
             getattr(group, "group_state", None) or None,
             (getattr(group, "group_type", None) or "").capitalize() or None,
         )
-        for group in answer.groups
+        for group in response.groups
     ]
 
 
@@ -370,8 +375,8 @@ async def _fetch_offsets(
         new.groups(group_id=name, topics=_partition_indexes(new.groups.topics, by_group[name]))
         for name in by_group
     ]
-    answer = await peer.call(new(groups=group_requests, require_stable=require_stable))
-    return {group.group_id: _committed(group) for group in answer.groups}
+    response = await peer.call(new(groups=group_requests, require_stable=require_stable))
+    return {group.group_id: _committed(group) for group in response.groups}
 
 
 def _description_of(group: Any, coordinator: Node) -> GroupDescription:
@@ -472,11 +477,11 @@ def _committed(
     return _first_transient(offsets.values()) or offsets
 
 
-def _of_partitions(answer: Any) -> dict[TopicPartition, KafkaError | None] | KafkaError:
+def _of_partitions(response: Any) -> dict[TopicPartition, KafkaError | None] | KafkaError:
     """Return errors by partition; a transient one is that of all partitions."""
     errors = {
         TopicPartition(topic.name, p.partition_index): refusal_of(p)
-        for topic in answer.topics
+        for topic in response.topics
         for p in topic.partitions
     }
     return _first_transient(errors.values()) or errors

@@ -12,7 +12,7 @@ from kcli.client import arguments
 from kcli.client.cluster import Cluster
 from kcli.client.descriptions import LogDirDescription, ReplicaInLogDirectory
 from kcli.client.errors import ClientError
-from kcli.client.offsets import left_out
+from kcli.client.offsets import missing_from_response
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import BrokerId, TopicPartition
 from kserver.wire import versions
@@ -31,8 +31,8 @@ async def describe(
             return error
 
     ids = list(dict.fromkeys(arguments.all_of(int, "brokers", brokers)))
-    answers = await asyncio.gather(*map(ask_again, ids))
-    return dict(zip(ids, answers, strict=True))
+    responses = await asyncio.gather(*map(ask_again, ids))
+    return dict(zip(ids, responses, strict=True))
 
 
 async def describe_at(cluster: Cluster, broker: BrokerId) -> list[LogDirDescription]:
@@ -41,8 +41,8 @@ async def describe_at(cluster: Cluster, broker: BrokerId) -> list[LogDirDescript
     """
     peer = await cluster.peer(broker)
     new = versions.request(ApiKey.DESCRIBE_LOG_DIRS, peer.version(ApiKey.DESCRIBE_LOG_DIRS))
-    answer = await peer.call(new(topics=None))
-    code = getattr(answer, "error_code", ErrorCode.none)
+    response = await peer.call(new(topics=None))
+    code = getattr(response, "error_code", ErrorCode.none)
     if code != ErrorCode.none:
         raise KafkaError(code)
     return [
@@ -63,7 +63,7 @@ async def describe_at(cluster: Cluster, broker: BrokerId) -> list[LogDirDescript
             _size_or_none(getattr(result, "usable_bytes", -1)),
             getattr(result, "is_cordoned", False),
         )
-        for result in answer.results
+        for result in response.results
     ]
 
 
@@ -83,7 +83,7 @@ async def alter(
         new = versions.request(
             ApiKey.ALTER_REPLICA_LOG_DIRS, peer.version(ApiKey.ALTER_REPLICA_LOG_DIRS)
         )
-        answer = await peer.call(
+        response = await peer.call(
             new(
                 dirs=[
                     new.dirs(
@@ -101,14 +101,14 @@ async def alter(
             TopicPartition(topic.topic_name, p.partition_index): None
             if p.error_code == ErrorCode.none
             else KafkaError(p.error_code)
-            for topic in answer.results
+            for topic in response.results
             for p in topic.partitions
         }
 
     if not paths:
         return {}
     results = await cluster.retry("alterReplicaLogDirs", deadline, ask)
-    return {partition: results.get(partition, left_out()) for partition in paths}
+    return {partition: results.get(partition, missing_from_response()) for partition in paths}
 
 
 def _size_or_none(size: int) -> int | None:

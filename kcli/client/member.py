@@ -139,14 +139,14 @@ class ClassicMemberCore:
         """Note that JoinGroup is sent."""
         self._turn(ClassicMemberState.PREPARING)
 
-    def answered(self, api_key: int, code: ErrorCode, identity: Generation) -> MemberAction:
+    def handle_response(self, api_key: int, code: ErrorCode, identity: Generation) -> MemberAction:
         """Return the action after a response to a request sent as `identity`; raises KafkaError if
         it is fatal.
         """
         if code in _OF_IDENTITY and identity != self.identity:
             return MemberAction.PAST
-        means = MEANINGS[api_key].get(code, MemberAction.FATAL)
-        match means:
+        action = MEANINGS[api_key].get(code, MemberAction.FATAL)
+        match action:
             case MemberAction.FATAL:
                 raise KafkaError(code)
             case MemberAction.UNKNOWN:
@@ -157,18 +157,18 @@ class ClassicMemberCore:
                 api_key != ApiKey.HEARTBEAT or self.state is ClassicMemberState.STABLE
             ):
                 self.request_rejoin("group is already rebalancing")
-        return means
+        return action
 
     def set_member_id(self, member_id: str) -> None:
         self.identity = Generation(NO_GENERATION, member_id)
         self.rejoin = f"need to re-join with the given member-id: {member_id}"
 
-    def joined(self, generation: int, member_id: str) -> None:
+    def on_join(self, generation: int, member_id: str) -> None:
         self.identity = Generation(generation, member_id)
         self.rejoin = None
         self._turn(ClassicMemberState.COMPLETING)
 
-    def synced(self) -> None:
+    def on_sync(self) -> None:
         self._turn(ClassicMemberState.STABLE)
 
     def reset(self, reason: str, *, keep_id: bool = False) -> None:

@@ -27,7 +27,7 @@ from kcli.client.commits import LEFT_BEHIND, REBALANCING
 from kcli.client.config import ConsumerConfig
 from kcli.client.consumer_metadata import ConsumerMetadata
 from kcli.client.errors import CommitFailed, RebalanceInProgress
-from kcli.client.group_coordinator import GroupCoordinator, Line, is_transient
+from kcli.client.group_coordinator import CoordinatorConnection, GroupCoordinator, is_transient
 from kcli.client.group_metadata import GroupMetadata
 from kcli.client.group_protocol import (
     PROTOCOL_TYPE,
@@ -57,7 +57,7 @@ _logger = logging.getLogger(__name__)
 class Owner(Protocol):
     """The consumer that owns the partitions: their changes within the reader's poll."""
 
-    def owned(self) -> tuple[TopicPartition, ...]:
+    def owned_partitions(self) -> tuple[TopicPartition, ...]:
         """Return the partitions assigned last."""
 
     def settle(self) -> asyncio.Task[None] | None:
@@ -137,8 +137,8 @@ class Membership:
         """Partition counts of all topics of the group at the last assignment; None unless leader.
         """
         self._settling = Settling(owner, wake)
-        self._joining: asyncio.Task[JoinedGroup | None] | None = None
-        self._beating: asyncio.Task[None] | None = None
+        self._join_task: asyncio.Task[JoinedGroup | None] | None = None
+        self._heartbeats: asyncio.Task[None] | None = None
         self._has_joined = asyncio.Event()
         self._is_polling = False
         self._polled_at = self._last_response_at = self._loop.time()
@@ -166,14 +166,14 @@ class Membership:
 
     def action_after(self, code: ErrorCode, metadata: GroupMetadata) -> MemberAction:
         identity = Generation(metadata.generation_id, metadata.member_id)
-        means = self._member.answered(ApiKey.OFFSET_COMMIT, code, identity)
-        if means in (MemberAction.REJOIN, MemberAction.UNKNOWN, MemberAction.STALE):
+        action = self._member.handle_response(ApiKey.OFFSET_COMMIT, code, identity)
+        if action in (MemberAction.REJOIN, MemberAction.UNKNOWN, MemberAction.STALE):
             self._wake()
-        return means
+        return action
 
     # In the reader's poll
 
-    def polling(self, now: bool) -> None:
+    def set_polling(self, now: bool) -> None:
         """Note that the reader is inside or outside of poll; inside it, max.poll.interval.ms does
         not apply.
         """
@@ -195,10 +195,10 @@ class Membership:
             if member.is_lost:
                 member.acknowledge_loss()
                 self._settling.task = None
-                if owned := self._owner.owned():
+                if owned := self._owner.owned_partitions():
                     await self._owner.lose(owned)
                 continue
-            if self._joining is None:
+            if self._join_task is None:
                 topics = self._consumer_metadata.topics()
                 self._notice_changes(topics)
                 if member.rejoin is None or not self._consumer_metadata.is_known:
@@ -207,12 +207,12 @@ class Membership:
                     return self._cooperative
                 if await self._revoke_before_join(topics):
                     continue
-                self._start_joining(topics)
-            assert self._joining is not None
-            if not self._joining.done():
+                self._start_join(topics)
+            assert self._join_task is not None
+            if not self._join_task.done():
                 return True
-            joining, self._joining = self._joining, None
-            joined = joining.result()
+            join_task, self._join_task = self._join_task, None
+            joined = join_task.result()
             if joined is not None and joined.identity == member.identity:
                 await self._complete(joined)
 
@@ -226,21 +226,21 @@ class Membership:
 
     async def _revoke_before_join(self, topics: tuple[str, ...]) -> bool:
         """Revoke the partitions that have to be before joining; return whether there were any."""
-        owned = self._owner.owned()
+        owned = self._owner.owned_partitions()
         revoked = [p for p in owned if not self._cooperative or p.topic not in topics]
         if revoked:
             await self._owner.revoke(revoked)
         return bool(revoked)
 
-    def _start_joining(self, topics: tuple[str, ...]) -> None:
+    def _start_join(self, topics: tuple[str, ...]) -> None:
         self._member.prepare()
         self._topics = topics
         self._consumer_metadata.unwatch()
         self._shared_out = None
-        self._joining = self._loop.create_task(self._join(topics, self._owner.owned()))
-        self._joining.add_done_callback(lambda _: self._wake())
-        if self._beating is None:
-            self._beating = self._loop.create_task(self._run_heartbeats())
+        self._join_task = self._loop.create_task(self._join(topics, self._owner.owned_partitions()))
+        self._join_task.add_done_callback(lambda _: self._wake())
+        if self._heartbeats is None:
+            self._heartbeats = self._loop.create_task(self._run_heartbeats())
 
     async def _complete(self, joined: JoinedGroup) -> None:
         """Apply the assignment of a rebalance."""
@@ -251,7 +251,7 @@ class Membership:
                 "received assignment does not match the current subscription"
             )
             return
-        owned = self._owner.owned()
+        owned = self._owner.owned_partitions()
         if self._cooperative and (revoked := sorted({*owned} - {*partitions})):
             self._member.request_rejoin("need to revoke partitions and re-join")
             if (settling := self._owner.settle()) is not None:
@@ -271,21 +271,21 @@ class Membership:
         tries = 0
         while True:
             try:
-                means, joined = await self._join_once(topics, owned)
+                action, joined = await self._join_once(topics, owned)
             except (OSError, KafkaError) as error:
                 if not is_transient(error):
                     self._member.reset(f"rebalance failed: {error}"[:255])
                     raise
                 _logger.info("joining group %s: %s", self._coordinator.group_id, error)
-                means, joined = MemberAction.AGAIN, None
-            match means:
+                action, joined = MemberAction.AGAIN, None
+            match action:
                 case MemberAction.DONE:
                     return joined
                 case MemberAction.PAST | MemberAction.UNKNOWN | MemberAction.STALE:
                     return None
                 case MemberAction.MOVED:
-                    self._coordinator.lost("it has moved")
-            if means is not MemberAction.NEW_ID:
+                    self._coordinator.mark_unknown("it has moved")
+            if action is not MemberAction.NEW_ID:
                 tries += 1
                 await self._coordinator.cluster.pause(tries)
             self._member.prepare()
@@ -313,25 +313,27 @@ class Membership:
                 reason=reason,
             )
 
-        answer = await self._coordinator.call(ApiKey.JOIN_GROUP, build, line=Line.REBALANCE)
-        means = member.answered(ApiKey.JOIN_GROUP, answer.error_code, identity)
-        if means is MemberAction.NEW_ID:
-            member.set_member_id(answer.member_id)
-        if means is not MemberAction.DONE:
-            return means, None
+        response = await self._coordinator.call(
+            ApiKey.JOIN_GROUP, build, line=CoordinatorConnection.REBALANCE
+        )
+        action = member.handle_response(ApiKey.JOIN_GROUP, response.error_code, identity)
+        if action is MemberAction.NEW_ID:
+            member.set_member_id(response.member_id)
+        if action is not MemberAction.DONE:
+            return action, None
         if member.state is not ClassicMemberState.PREPARING:
             return MemberAction.PAST, None  # it was reset meanwhile, for example after a commit
-        kind = getattr(answer, "protocol_type", None) or PROTOCOL_TYPE
-        assignor = self._assignors.get(answer.protocol_name or "")
+        kind = getattr(response, "protocol_type", None) or PROTOCOL_TYPE
+        assignor = self._assignors.get(response.protocol_name or "")
         if kind != PROTOCOL_TYPE or assignor is None:
             raise KafkaError(
                 ErrorCode.inconsistent_group_protocol,
-                f"the group has chosen {answer.protocol_name} of {kind}",
+                f"the group has chosen {response.protocol_name} of {kind}",
             )
-        member.joined(answer.generation_id, answer.member_id)
+        member.on_join(response.generation_id, response.member_id)
         self._last_response_at = self._loop.time()
         self._has_joined.set()
-        return await self._sync(answer, assignor)
+        return await self._sync(response, assignor)
 
     def _subscription(
         self, topics: tuple[str, ...], owned: tuple[TopicPartition, ...], assignor: Assignor
@@ -347,13 +349,13 @@ class Membership:
         )
 
     async def _sync(
-        self, answer: Any, assignor: Assignor
+        self, response: Any, assignor: Assignor
     ) -> tuple[MemberAction, JoinedGroup | None]:
         member = self._member
         identity = member.identity
         plan: list[tuple[str, bytes]] = []
-        if answer.leader == identity.member_id:
-            plan = await self._assign_as_leader(answer, assignor)
+        if response.leader == identity.member_id:
+            plan = await self._assign_as_leader(response, assignor)
 
         def build(new: Any, version: int) -> Any:
             return new(
@@ -362,24 +364,26 @@ class Membership:
                 member_id=identity.member_id,
                 group_instance_id=member.instance_id,
                 protocol_type=PROTOCOL_TYPE,
-                protocol_name=answer.protocol_name,
+                protocol_name=response.protocol_name,
                 assignments=[new.assignments(member_id=m, assignment=data) for m, data in plan],
             )
 
-        synced = await self._coordinator.call(ApiKey.SYNC_GROUP, build, line=Line.REBALANCE)
-        means = member.answered(ApiKey.SYNC_GROUP, synced.error_code, identity)
-        if means is not MemberAction.DONE:
-            return means, None
+        synced = await self._coordinator.call(
+            ApiKey.SYNC_GROUP, build, line=CoordinatorConnection.REBALANCE
+        )
+        action = member.handle_response(ApiKey.SYNC_GROUP, synced.error_code, identity)
+        if action is not MemberAction.DONE:
+            return action, None
         if member.identity != identity or member.state is not ClassicMemberState.COMPLETING:
             return MemberAction.PAST, None
-        member.synced()
-        return means, JoinedGroup(identity, assignor, synced.assignment)
+        member.on_sync()
+        return action, JoinedGroup(identity, assignor, synced.assignment)
 
-    async def _assign_as_leader(self, answer: Any, assignor: Assignor) -> list[tuple[str, bytes]]:
+    async def _assign_as_leader(self, response: Any, assignor: Assignor) -> list[tuple[str, bytes]]:
         """Assign the partitions, as the leader of the group."""
         members = {
             m.member_id: read_subscription(m.metadata, getattr(m, "group_instance_id", None))
-            for m in answer.members
+            for m in response.members
         }
         self._group_topics = sorted(
             {topic for subscription in members.values() for topic in subscription.topics}
@@ -387,7 +391,7 @@ class Membership:
         await self._consumer_metadata.watch(self._group_topics)
         counts = self._consumer_metadata.counts(self._group_topics)
         self._shared_out = counts
-        if getattr(answer, "skip_assignment", False):
+        if getattr(response, "skip_assignment", False):
             # A static leader rejoined: the present assignment still holds (KIP-814).
             return []
         plan = assignor.assign(counts, members)
@@ -433,7 +437,7 @@ class Membership:
                     self._loop.time() - self._last_response_at
                     > self._config.session_timeout_ms / 1000
                 ):
-                    self._coordinator.lost("it was not heard within session.timeout.ms")
+                    self._coordinator.mark_unknown("it was not heard within session.timeout.ms")
                     self._last_response_at = self._loop.time()
             beat_at = self._loop.time() + pause
 
@@ -449,14 +453,14 @@ class Membership:
                 group_instance_id=member.instance_id,
             )
 
-        answer = await self._coordinator.call(ApiKey.HEARTBEAT, build)
+        response = await self._coordinator.call(ApiKey.HEARTBEAT, build)
         self._last_response_at = self._loop.time()
-        match member.answered(ApiKey.HEARTBEAT, answer.error_code, identity):
+        match member.handle_response(ApiKey.HEARTBEAT, response.error_code, identity):
             case MemberAction.MOVED:
-                self._coordinator.lost(answer.error_code.name)
+                self._coordinator.mark_unknown(response.error_code.name)
                 raise KafkaError(ErrorCode.coordinator_not_available)
             case MemberAction.AGAIN:
-                raise KafkaError(answer.error_code)
+                raise KafkaError(response.error_code)
             case MemberAction.REJOIN | MemberAction.UNKNOWN | MemberAction.STALE:
                 self._wake()
 
@@ -464,13 +468,13 @@ class Membership:
 
     async def close(self, reason: str) -> None:
         """Leave the group; owned partitions are revoked by the caller."""
-        under_way = (self._joining, self._beating, self._settling.task)
+        under_way = (self._join_task, self._heartbeats, self._settling.task)
         tasks = [task for task in under_way if task is not None]
         for task in tasks:
             task.cancel()
         # Ignore their errors: the member leaves anyway.
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._joining = self._beating = self._settling.task = None
+        self._join_task = self._heartbeats = self._settling.task = None
         await self._leave(reason)
         self._member.acknowledge_loss()
 

@@ -40,7 +40,7 @@ class ListedOffset(NamedTuple):
     leader_epoch: LeaderEpoch
 
 
-def left_out() -> KafkaError:
+def missing_from_response() -> KafkaError:
     """Return the error of an item that is missing in a response."""
     return KafkaError(ErrorCode.unknown_server_error, "the broker left this out")
 
@@ -97,16 +97,16 @@ async def of_leaders(
     async def attempt() -> None:
         # Earlier results are kept: a retry concerns only the other partitions.
         pending = {p: spec for p, spec in specs.items() if p not in results}
-        refused = await cluster.refresh(sorted(stale & {p.topic for p in pending}))
+        refusals = await cluster.refresh(sorted(stale & {p.topic for p in pending}))
         stale.clear()
         by_leader: dict[BrokerId, dict[TopicPartition, int]] = defaultdict(dict)
         last: Exception | None = None
         for partition, spec in pending.items():
             metadata = cluster.partition(partition)
-            if partition.topic in refused and not _is_final(refused[partition.topic]):
-                last = refused[partition.topic]
+            if partition.topic in refusals and not _is_final(refusals[partition.topic]):
+                last = refusals[partition.topic]
             elif metadata is None:
-                results[partition] = refused.get(partition.topic) or KafkaError(
+                results[partition] = refusals.get(partition.topic) or KafkaError(
                     ErrorCode.unknown_topic_or_partition
                 )
             elif metadata.leader is None:
@@ -114,17 +114,17 @@ async def of_leaders(
             else:
                 by_leader[metadata.leader][partition] = spec
         requests = [ask(leader, of) for leader, of in by_leader.items()]
-        for leader, answer in zip(
+        for leader, response in zip(
             by_leader, await asyncio.gather(*requests, return_exceptions=True), strict=True
         ):
-            if isinstance(answer, BaseException):
-                if not isinstance(answer, OSError):
-                    raise answer
-                last = answer
+            if isinstance(response, BaseException):
+                if not isinstance(response, OSError):
+                    raise response
+                last = response
                 stale.update(p.topic for p in by_leader[leader])
                 continue
             for partition in by_leader[leader]:
-                result = answer.get(partition, left_out())
+                result = response.get(partition, missing_from_response())
                 if isinstance(result, KafkaError) and result.code.retriable:
                     last = result
                     stale.add(partition.topic)
@@ -178,14 +178,14 @@ async def list_at(
         )
     if not topics:
         return results
-    answer = await peer.call(
+    response = await peer.call(
         new(
             replica_id=-1,
             isolation_level=isolation,
             topics=[new.topics(name=name, partitions=of) for name, of in topics.items()],
         )
     )
-    for topic in answer.topics:
+    for topic in response.topics:
         for p in topic.partitions:
             results[TopicPartition(topic.name, p.partition_index)] = (
                 KafkaError(p.error_code)
@@ -203,7 +203,7 @@ async def _delete(
     topics: dict[str, list[object]] = defaultdict(list)
     for (topic, partition), offset in offsets.items():
         topics[topic].append(new.topics.partitions(partition_index=partition, offset=offset))
-    answer = await peer.call(
+    response = await peer.call(
         new(
             topics=[new.topics(name=name, partitions=of) for name, of in topics.items()],
             timeout=timeout,
@@ -213,6 +213,6 @@ async def _delete(
         TopicPartition(topic.name, p.partition_index): p.low_watermark
         if p.error_code == ErrorCode.none
         else KafkaError(p.error_code)
-        for topic in answer.topics
+        for topic in response.topics
         for p in topic.partitions
     }

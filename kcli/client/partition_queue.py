@@ -20,9 +20,9 @@ Order and idempotence (KIP-98, KIP-360):
    sequence it would be appended twice. So before a new epoch begins it is retried under the old
    one.
 5. A broker of Apache's that restarted remembers only a producer's last batch, and refuses an older
-   one as out of order although it has it. After such a refusal the queue is `probing`: the youngest such batch
-   is tried first. If the broker has that one, it has all before it; if not, the next older
-   one is tried. (Java's clients write these twice.)
+   one as out of order although it has it. After such a refusal the queue is `probing`: the youngest
+   such batch is tried first. If the broker has that one, it has all before it; if not, the next
+   older one is tried. (Java's clients write these twice.)
 6. That holds as long as sequences have no gaps. A broker that forgot a producer takes any sequence
    for a first one. So a queue does not probe in an epoch where a batch was refused with others in
    flight behind it, and stops probing when the connection or the leader changes. Then 5 is skipped:
@@ -67,7 +67,7 @@ class RecordMetadata(NamedTuple):
 OnDelivery: TypeAlias = Callable[[Exception | None, RecordMetadata | None], object]
 
 
-class Delivered(NamedTuple):
+class BatchResult(NamedTuple):
     """The outcome of one batch: `records` are (timestamp, key, value, headers) as they were sent.
 
     The first record has `offset`, the next one more, and so on; -1 if the broker did not return it.
@@ -81,7 +81,7 @@ class Delivered(NamedTuple):
     error: Exception | None
 
 
-OnBatch: TypeAlias = Callable[[Delivered], object]
+OnBatch: TypeAlias = Callable[[BatchResult], object]
 
 
 @dataclass(slots=True)
@@ -102,8 +102,9 @@ class Rules:
 class ProducerBatch:
     """Records of one partition on their way; `size` estimates their bytes.
 
-    `number` orders the batches of a queue, `place` those that were given a sequence; `encoded` is kept between attempts. `finished` is set
-    when the outcome was reported, which for a batch in flight may be before its response.
+    `number` orders the batches of a queue, `place` those that were given a sequence; `encoded` is
+    kept between attempts. `finished` is set when the outcome was reported, which for a batch in
+    flight may be before its response.
     """
 
     __slots__ = (
@@ -119,7 +120,7 @@ class ProducerBatch:
         "place",
         "queue",
         "records",
-        "reserved",
+        "reserved_bytes",
         "size",
     )
 
@@ -128,7 +129,7 @@ class ProducerBatch:
         self.number = number
         self.created_at = created_at
         self.size = HEADER_SIZE
-        self.reserved = 0
+        self.reserved_bytes = 0
         self.records: list[NewRecord] = []
         self.deliveries: list[tuple[int, OnDelivery]] = []
         self.on_finish: list[Callable[[], object]] = []
@@ -207,7 +208,7 @@ class PartitionQueue:
             self.leader = leader
             self._probing = False
 
-    def connected(self) -> None:
+    def on_connect(self) -> None:
         """Note a new connection to the leader."""
         self._probing = False
 
@@ -239,8 +240,8 @@ class PartitionQueue:
         place = batch.place if batch.base_sequence >= 0 else self._next_place
         if place - min(b.place for b in self.in_flight) >= IN_FLIGHT_PER_LANE:
             return True
-        tried = batch.attempts
-        return any((tried or b.attempts) and b.number <= batch.number for b in self.in_flight)
+        attempts = batch.attempts
+        return any((attempts or b.attempts) and b.number <= batch.number for b in self.in_flight)
 
     def take(self, batch: ProducerBatch) -> None:
         """Move a waiting batch in flight; the first time it gets its sequence."""
@@ -268,7 +269,7 @@ class PartitionQueue:
         """
         batch.maybe_appended = maybe_appended
         if not maybe_appended:
-            self._refused(batch)
+            self._note_gap(batch)
         self.in_flight.remove(batch)
         self.not_before = max(self.not_before, not_before)
         batch.attempts += 1
@@ -293,7 +294,7 @@ class PartitionQueue:
 
     def replace(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
         """Replace a batch that was too large for the broker by its parts, with its sequences."""
-        self._refused(batch)
+        self._note_gap(batch)
         self.in_flight.remove(batch)
         for part in reversed(parts):
             self._insert(part)
@@ -306,7 +307,7 @@ class PartitionQueue:
             at += 1
         self.waiting.insert(at, batch)
 
-    def answered(self, batch: ProducerBatch, *, appended: bool | None) -> list[ProducerBatch]:
+    def complete(self, batch: ProducerBatch, *, appended: bool | None) -> list[ProducerBatch]:
         """Remove a batch in flight that will not be retried; `appended` None means unknown.
 
         Returns older ones that are thereby known to be appended, and are removed too.
@@ -316,7 +317,7 @@ class PartitionQueue:
         if not appended and batch.base_sequence >= 0:
             self.broken = True
             if appended is not None:
-                self._refused(batch)
+                self._note_gap(batch)
         elif self._probing and batch.maybe_appended:
             older = [b for b in self.waiting if b.number < batch.number]
             if not all(b.maybe_appended for b in older):
@@ -338,7 +339,7 @@ class PartitionQueue:
                 self.broken = True
             self._start_new_epoch()
 
-    def _refused(self, batch: ProducerBatch) -> None:
+    def _note_gap(self, batch: ProducerBatch) -> None:
         """Note that batches in flight behind a refused one have a gap before them now."""
         if any(b.number > batch.number for b in self.in_flight):
             self._gaps = True
@@ -374,12 +375,12 @@ class PartitionQueue:
         self.broken = self._probing = self._gaps = False
         self._next_sequence = 0
         self.epoch += 1
-        numbered = [batch for batch in self.waiting if batch.base_sequence >= 0]
+        sequenced = [batch for batch in self.waiting if batch.base_sequence >= 0]
         if self.epoch > LAST_EPOCH:
             # The sender fetches a new id; the queue takes it with its next batch.
             self.producer_id = self._rules.producer_id = NO_PRODUCER_ID
-            for batch in numbered:
+            for batch in sequenced:
                 batch.base_sequence = -1
         else:
-            for batch in numbered:
+            for batch in sequenced:
                 self._number(batch)

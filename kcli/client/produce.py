@@ -37,7 +37,7 @@ class PartitionProduceData(NamedTuple):
     records: bytes
 
 
-class Produced(NamedTuple):
+class PartitionProduceResponse(NamedTuple):
     """A partition's part of the response; `append_time` is -1 unless the broker sets timestamps."""
 
     error: ErrorCode
@@ -100,25 +100,25 @@ def _name(text: str, flexible: bool) -> bytes:
     return size + name
 
 
-class ProduceAnswer(NamedTuple):
-    produced: dict[tuple[str | UUID, int], Produced]
+class ProduceResponse(NamedTuple):
+    partition_responses: dict[tuple[str | UUID, int], PartitionProduceResponse]
     throttle_ms: float
 
 
-def read_answer(version: int, frame: memoryview) -> ProduceAnswer:
+def read_response(version: int, frame: memoryview) -> ProduceResponse:
     """Decode a response, by topic (name or id, as in the request) and partition."""
     try:
-        answer = _read_plain(version, frame)
+        response = _read_plain(version, frame)
     except (struct.error, IndexError, ValueError):
-        answer = None
-    return answer or _read_any(version, frame)
+        response = None
+    return response or _read_any(version, frame)
 
 
 _FIXED = struct.Struct(">ihqqq")
 _FIXED_BEFORE_V5 = struct.Struct(">ihqq")
 
 
-def _read_plain(version: int, frame: memoryview) -> ProduceAnswer | None:
+def _read_plain(version: int, frame: memoryview) -> ProduceResponse | None:
     """Decode the common response by hand, in a tenth of kio's time. Return None for others: those
     with messages, refused records, tagged fields, or long counts.
     """
@@ -129,7 +129,7 @@ def _read_plain(version: int, frame: memoryview) -> ProduceAnswer | None:
     at = 5 if flexible else 4
     if flexible and frame[4]:
         return None
-    produced: dict[tuple[str | UUID, int], Produced] = {}
+    partition_responses: dict[tuple[str | UUID, int], PartitionProduceResponse] = {}
     topics, at = _read_length(frame, at, flexible)
     for _ in range(topics):
         topic: str | UUID
@@ -153,14 +153,18 @@ def _read_plain(version: int, frame: memoryview) -> ProduceAnswer | None:
             if frame[at : at + len(rest)] != rest:
                 return None
             at += len(rest)
-            produced[topic, index] = Produced(ErrorCode(code), "", offset, append_time, ())
+            partition_responses[topic, index] = PartitionProduceResponse(
+                ErrorCode(code), "", offset, append_time, ()
+            )
         if flexible:
             if frame[at]:
                 return None
             at += 1
     (throttle_ms,) = _COUNT.unpack_from(frame, at)
     whole = at + 4 + flexible == len(frame) and not (flexible and frame[at + 4])
-    return ProduceAnswer(produced, throttle_ms) if whole and produced else None
+    return (
+        ProduceResponse(partition_responses, throttle_ms) if whole and partition_responses else None
+    )
 
 
 def _read_length(frame: memoryview, at: int, flexible: bool) -> tuple[int, int]:
@@ -175,14 +179,14 @@ def _read_length(frame: memoryview, at: int, flexible: bool) -> tuple[int, int]:
     return count, at
 
 
-def _read_any(version: int, frame: memoryview) -> ProduceAnswer:
-    _, answer = codec.read_response(ApiKey.PRODUCE, version, frame)
-    produced: dict[tuple[str | UUID, int], Produced] = {}
-    for topic in answer.responses:
+def _read_any(version: int, frame: memoryview) -> ProduceResponse:
+    _, response = codec.read_response(ApiKey.PRODUCE, version, frame)
+    partition_responses: dict[tuple[str | UUID, int], PartitionProduceResponse] = {}
+    for topic in response.responses:
         topic_key = topic.topic_id if version >= BY_TOPIC_ID else topic.name
         for p in topic.partition_responses:
             appended = p.log_append_time
-            produced[topic_key, p.index] = Produced(
+            partition_responses[topic_key, p.index] = PartitionProduceResponse(
                 p.error_code,
                 getattr(p, "error_message", None) or "",
                 p.base_offset,
@@ -192,6 +196,6 @@ def _read_any(version: int, frame: memoryview) -> ProduceAnswer:
                     for bad in getattr(p, "record_errors", ())
                 ),
             )
-    if not produced:
+    if not partition_responses:
         raise ProtocolError("an answer to Produce that names no partition")
-    return ProduceAnswer(produced, answer.throttle_time / timedelta(milliseconds=1))
+    return ProduceResponse(partition_responses, response.throttle_time / timedelta(milliseconds=1))

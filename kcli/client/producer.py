@@ -50,20 +50,20 @@ from kcli.client.errors import ClientError, IllegalTransactionState
 from kcli.client.group_descriptions import CommittedOffset
 from kcli.client.group_metadata import GroupMetadata
 from kcli.client.interceptors import ProducerInterceptor, ProducerRecord
-from kcli.client.partition_queue import Delivered, OnBatch, OnDelivery, RecordMetadata
+from kcli.client.partition_queue import BatchResult, OnBatch, OnDelivery, RecordMetadata
 from kcli.client.partitioner import Partitioner
 from kcli.client.record_appender import Plugins, RecordAppender
 from kcli.client.sender import Sender
 from kcli.client.serialization import Serializer
 from kcli.client.transaction_manager import TransactionManager
-from kcli.client.transactions import HandedOver
+from kcli.client.transactions import TransactionHandover
 from kserver.errors import KafkaError
 from kserver.model import Offset, TopicPartition
 from kserver.wire.batch import EncodedRecords, Headers
 
 __all__ = [
+    "BatchResult",
     "CommittedOffset",
-    "Delivered",
     "GroupMetadata",
     "Offer",
     "OnBatch",
@@ -99,7 +99,7 @@ class Producer:
     """Usable between `start` and `close`. `now_ms` stamps records, `random` spreads those without
     keys.
 
-    `on_batch` is called with each batch's outcome (Delivered), after the futures of its records.
+    `on_batch` is called with each batch's outcome (BatchResult), after the futures of its records.
     Arguments take precedence over configs: key.serializer, partitioner.class and so on.
     """
 
@@ -311,7 +311,7 @@ class Producer:
         except IllegalTransactionState:
             raise
         except (ClientError, KafkaError) as error:
-            transaction_manager.batch_failed(error)
+            transaction_manager.handle_failed_batch(error)
             raise
 
     async def flush(self) -> None:
@@ -368,7 +368,7 @@ class Producer:
         """Abort all records since begin_transaction; those not sent yet fail."""
         await self._transaction_manager().abort()
 
-    async def hand_over_transaction(self) -> HandedOver:
+    async def hand_over_transaction(self) -> TransactionHandover:
         """Deliver the records, and leave it to a TransactionSuccessor elsewhere to end the
         transaction. This producer can then only be closed. Raises TransactionFailed if any record
         failed.

@@ -18,10 +18,10 @@ async def leader(peer: Peer) -> BrokerId | None:
     """
     new = versions.request(ApiKey.DESCRIBE_QUORUM, peer.version(ApiKey.DESCRIBE_QUORUM))
     partitions = [new.topics.partitions(partition_index=0)]
-    answer = await peer.call(new(topics=[new.topics(topic_name=_TOPIC, partitions=partitions)]))
-    if answer.error_code != ErrorCode.none:
-        raise KafkaError(answer.error_code)
-    for topic in answer.topics:
+    response = await peer.call(new(topics=[new.topics(topic_name=_TOPIC, partitions=partitions)]))
+    if response.error_code != ErrorCode.none:
+        raise KafkaError(response.error_code)
+    for topic in response.topics:
         for partition in topic.partitions:
             if partition.error_code != ErrorCode.none:
                 raise KafkaError(partition.error_code)

@@ -50,12 +50,12 @@ async def describe(
         new.components(entity_type=component.type, match_type=component.match, match=component.name)
         for component in components
     ]
-    answer = await peer.call(new(components=component_requests, strict=strict))
-    if answer.error_code != ErrorCode.none:
-        raise KafkaError(answer.error_code, answer.error_message or "")
+    response = await peer.call(new(components=component_requests, strict=strict))
+    if response.error_code != ErrorCode.none:
+        raise KafkaError(response.error_code, response.error_message or "")
     return {
         _entity(entry.entity): {value.key: value.value for value in entry.values}
-        for entry in answer.entries or ()
+        for entry in response.entries or ()
     }
 
 
@@ -74,7 +74,7 @@ def filter_of(components: Iterable[QuotaComponent]) -> tuple[QuotaComponent, ...
     return all_components
 
 
-def checked(
+def validate(
     changes: Mapping[QuotaEntity, Mapping[str, float | None]],
 ) -> Mapping[QuotaEntity, Mapping[str, float | None]]:
     """Return the changes after a check that they are bounds by key, by entity; raises
@@ -98,7 +98,7 @@ async def alter(
 ) -> dict[QuotaEntity, KafkaError | None]:
     new = versions.request(ApiKey.ALTER_CLIENT_QUOTAS, peer.version(ApiKey.ALTER_CLIENT_QUOTAS))
     entry = new.entries
-    answer = await peer.call(
+    response = await peer.call(
         new(
             entries=[
                 entry(
@@ -121,7 +121,7 @@ async def alter(
         _entity(entry.entity): None
         if entry.error_code == ErrorCode.none
         else KafkaError(entry.error_code, entry.error_message or "")
-        for entry in answer.entries
+        for entry in response.entries
     }
 
 

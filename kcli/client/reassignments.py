@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from kcli.client.cluster import Cluster, To
-from kcli.client.controller import was_refused
+from kcli.client.controller import forget_if_not_controller
 from kcli.client.descriptions import Reassignment
 from kcli.client.errors import refusal_of
 from kserver.errors import ErrorCode, KafkaError
@@ -24,7 +24,7 @@ from kserver.wire.api_key import ApiKey
 KEEP_REPLICATION_FACTOR = 1
 
 
-async def listed(
+async def list_ongoing(
     cluster: Cluster, partitions: Collection[TopicPartition] | None, timeout: datetime.timedelta
 ) -> dict[TopicPartition, Reassignment]:
     """Return ongoing reassignments, of `partitions` or of all; none if the broker cannot list
@@ -41,14 +41,14 @@ async def listed(
             new.topics(name=topic, partition_indexes=tuple(numbers))
             for topic, numbers in _by_topic(partitions).items()
         ]
-    answer = await peer.call(new(topics=topics, timeout=timeout))
-    if (refusal := refusal_of(answer)) is not None:
-        raise was_refused(cluster, refusal)
+    response = await peer.call(new(topics=topics, timeout=timeout))
+    if (refusal := refusal_of(response)) is not None:
+        raise forget_if_not_controller(cluster, refusal)
     return {
         TopicPartition(topic.name, p.partition_index): Reassignment(
             p.replicas, p.adding_replicas, p.removing_replicas
         )
-        for topic in answer.topics
+        for topic in response.topics
         for p in topic.partitions
     }
 
@@ -69,7 +69,7 @@ class Change(NamedTuple):
             text = f"{peer} cannot enforce an unchanged replication factor"
             return dict.fromkeys(partitions, KafkaError(ErrorCode.unsupported_version, text))
         new = versions.request(ApiKey.ALTER_PARTITION_REASSIGNMENTS, version)
-        answer = await peer.call(
+        response = await peer.call(
             new(
                 topics=[
                     new.topics(
@@ -88,11 +88,11 @@ class Change(NamedTuple):
                 allow_replication_factor_change=self.allow_replication_factor_change,
             )
         )
-        if (refusal := refusal_of(answer)) is not None:
+        if (refusal := refusal_of(response)) is not None:
             return dict.fromkeys(partitions, refusal)
         return {
             TopicPartition(topic.name, p.partition_index): refusal_of(p)
-            for topic in answer.responses
+            for topic in response.responses
             for p in topic.partitions
         }
 

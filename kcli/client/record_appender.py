@@ -10,6 +10,7 @@ import functools
 from collections.abc import Sequence
 
 from kcli.client.accumulator import Accumulator
+from kcli.client.class_loader import instance_of
 from kcli.client.config import ProducerConfig
 from kcli.client.interceptors import (
     ProducerInterceptor,
@@ -17,7 +18,6 @@ from kcli.client.interceptors import (
     ProducerRecord,
     unsent_metadata,
 )
-from kcli.client.named import instance_of
 from kcli.client.partition_queue import OnDelivery, RecordMetadata
 from kcli.client.partitioner import DEFAULT, PARTITIONERS, Partitioner
 from kcli.client.serialization import SERIALIZERS, Serializer, pass_through

@@ -23,7 +23,7 @@ from kserver.wire.api_key import ApiKey
 BY_NAME = 12
 # Most batches are smaller. A larger one is returned only if it is the first of the response.
 BATCH_BYTES = 64 << 10
-ANSWER_BYTES = 16 << 20
+RESPONSE_BYTES = 16 << 20
 NO_SESSION_EPOCH = -1
 
 
@@ -73,21 +73,21 @@ async def _fetch(
                 partition_max_bytes=BATCH_BYTES,
             )
         )
-    answer = await peer.call(
+    response = await peer.call(
         new(
             replica_id=-1,
             max_wait=datetime.timedelta(0),
             min_bytes=0,
-            max_bytes=ANSWER_BYTES,
+            max_bytes=RESPONSE_BYTES,
             isolation_level=READ_UNCOMMITTED,
             session_epoch=NO_SESSION_EPOCH,
             topics=[new.topics(topic=name, partitions=of) for name, of in topics.items()],
         )
     )
-    if (code := getattr(answer, "error_code", ErrorCode.none)) != ErrorCode.none:
+    if (code := getattr(response, "error_code", ErrorCode.none)) != ErrorCode.none:
         raise KafkaError(code)
     results: dict[TopicPartition, int | KafkaError | None] = {}
-    for topic in answer.responses:
+    for topic in response.responses:
         for p in topic.partitions:
             partition = TopicPartition(topic.topic, p.partition_index)
             if partition not in offsets:

@@ -46,15 +46,15 @@ async def fetch_replicas(
     *,
     partition_bytes: int,
     max_wait_ms: int,
-    answer_ms: int,
+    response_ms: int,
 ) -> dict[TopicPartition, ReplicaFetch]:
     """Fetch a broker's records of these partitions, each from its offset on. The broker waits for
-    `max_wait_ms` for records, the client for at most `answer_ms` for the response.
+    `max_wait_ms` for records, the client for at most `response_ms` for the response.
 
     The cluster knows the topics. Raises OSError, ProtocolError, or KafkaError for the whole
     request.
     """
-    peer = await cluster.peer(broker, line="replicas", answer_ms=answer_ms)
+    peer = await cluster.peer(broker, line="replicas", response_ms=response_ms)
     # A request has either ids or names, so with one id missing it has names.
     ids = {name: cluster.topics[name].id for name in {p.topic for p in offsets}}
     by_name = any(id is None for id in ids.values())
@@ -79,7 +79,7 @@ async def fetch_replicas(
     if version >= FIRST_WITH_REPLICA_STATE:
         state = new.replica_state(replica_id=DEBUGGING_CONSUMER, replica_epoch=-1)
         who = {"replica_state": state}
-    answer = await peer.call(
+    response = await peer.call(
         new(
             **who,
             max_wait=datetime.timedelta(milliseconds=max_wait_ms),
@@ -94,11 +94,11 @@ async def fetch_replicas(
             ],
         )
     )
-    if answer.error_code != ErrorCode.none:
-        raise KafkaError(answer.error_code)
+    if response.error_code != ErrorCode.none:
+        raise KafkaError(response.error_code)
     names: dict[UUID | None, str] = {id: name for name, id in ids.items()}
     fetches = dict.fromkeys(offsets, NOTHING)
-    for topic in answer.responses:
+    for topic in response.responses:
         name = names.get(topic.topic_id, "") if version >= FETCH_BY_TOPIC_ID else topic.topic
         for p in topic.partitions:
             partition = TopicPartition(name, p.partition_index)

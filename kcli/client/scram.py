@@ -51,14 +51,14 @@ async def describe(
     new = versions.request(
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, peer.version(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS)
     )
-    answer = await peer.call(new(users=[new.users(name=user) for user in users] or None))
-    if answer.error_code != ErrorCode.none:
-        raise KafkaError(answer.error_code, answer.error_message or "")
+    response = await peer.call(new(users=[new.users(name=user) for user in users] or None))
+    if response.error_code != ErrorCode.none:
+        raise KafkaError(response.error_code, response.error_message or "")
     return {
         result.user: KafkaError(result.error_code, result.error_message or "")
         if result.error_code != ErrorCode.none
         else {ScramMechanism(info.mechanism): info.iterations for info in result.credential_infos}
-        for result in answer.results
+        for result in response.results
         if result.error_code != ErrorCode.resource_not_found
     }
 
@@ -131,7 +131,7 @@ async def alter(
                 ),
             )
         )
-    answer = await peer.call(
+    response = await peer.call(
         new(
             deletions=[new.deletions(name=user, mechanism=kind) for user, kind in deletions],
             upsertions=upsertions,
@@ -141,5 +141,5 @@ async def alter(
         result.user: None
         if result.error_code == ErrorCode.none
         else KafkaError(result.error_code, result.error_message or "")
-        for result in answer.results
+        for result in response.results
     }

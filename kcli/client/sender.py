@@ -6,7 +6,7 @@ names a leader) puts a queue into the broker sender of its leader.
 Tasks: one for each broker sender, one that refreshes metadata, one that fetches the producer id.
 Timers: the oldest linger, the oldest delivery timeout, and the end of each failed queue's pause.
 
-`verdict.py` decides on a batch after an error.
+`decision.py` decides on a batch after an error.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from kcli.client.broker_sender import BrokerSender, Encoder
 from kcli.client.cluster import Cluster, expect_topic_name
 from kcli.client.config import ProducerConfig
 from kcli.client.errors import ClientError, TimedOut, TransactionAborted
-from kcli.client.identity import fetch_producer_id
-from kcli.client.partition_queue import Delivered, OnBatch, PartitionQueue, ProducerBatch, Rules
-from kcli.client.produce import Produced
+from kcli.client.partition_queue import BatchResult, OnBatch, PartitionQueue, ProducerBatch, Rules
+from kcli.client.produce import PartitionProduceResponse
+from kcli.client.produce_decision import MAYBE_APPENDED, NOT_LEADER, ProduceDecision, decide
+from kcli.client.producer_id import fetch_producer_id
 from kcli.client.transaction_manager import CONCURRENT_PAUSE, TransactionManager
-from kcli.client.verdict import MAYBE_APPENDED, NOT_LEADER, Verdict, verdict_of
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.model import BrokerId, Offset
 
@@ -77,7 +77,7 @@ class Sender:
             random=random,
             on_open=self._on_batch_opened,
             on_full=self.enqueue,
-            on_stamp=self._stamped,
+            on_stamp=self._on_stamp,
         )
         self._encoder = Encoder(config)
         self._broker_senders: dict[BrokerId, BrokerSender] = {}
@@ -85,8 +85,8 @@ class Sender:
         self._linger_timer: asyncio.TimerHandle | None = None
         self._expiry_timer: asyncio.TimerHandle | None = None
         self._stale = asyncio.Event()
-        self._another_wanted = asyncio.Event()
-        self._id_needed = asyncio.Event()
+        self._new_topic = asyncio.Event()
+        self._need_id = asyncio.Event()
         self._pending_topics: dict[str, Exception | None] = {}
         """Topics that a caller waits for, and the error of the last attempt to get their metadata.
         """
@@ -109,7 +109,7 @@ class Sender:
                 if self.transaction_manager is not None:
                     tasks.create_task(self.transaction_manager.run())
                 elif self._config.enable_idempotence:
-                    self._id_needed.set()
+                    self._need_id.set()
                     tasks.create_task(self._keep_producer_id())
                 for broker_sender in self._broker_senders.values():
                     tasks.create_task(broker_sender.run())
@@ -136,7 +136,7 @@ class Sender:
                 if not accumulator.knows(topic):
                     if topic not in self._pending_topics:
                         self._pending_topics[topic] = None
-                        self._another_wanted.set()
+                        self._new_topic.set()
                     self._stale.set()
                     await self._change()
                     error = self._pending_topics.get(topic)
@@ -173,7 +173,7 @@ class Sender:
             await asyncio.wait(outcomes)
         if self._config.required_acks == 0:
             for broker_sender in list(self._broker_senders.values()):
-                await broker_sender.drained()
+                await broker_sender.wait_until_written()
 
     def fail(self, error: Exception) -> None:
         """Fail every pending record with `error`, and every record offered later. The first error
@@ -220,7 +220,7 @@ class Sender:
         if self._expiry_timer is None:
             self._set_expiry_timer()
 
-    def _stamped(self) -> None:
+    def _on_stamp(self) -> None:
         self._loop.call_soon(setattr, self.accumulator, "stamp_ms", 0)
 
     def enqueue(self, queue: PartitionQueue) -> None:
@@ -286,35 +286,35 @@ class Sender:
 
     # Callbacks of the broker senders
 
-    def settle(self, batch: ProducerBatch, produced: Produced) -> None:
-        queue, error, was_finished = batch.queue, produced.error, batch.finished
-        verdict = verdict_of(
+    def settle(self, batch: ProducerBatch, response: PartitionProduceResponse) -> None:
+        queue, error, was_finished = batch.queue, response.error, batch.finished
+        decision = decide(
             error,
             batch,
             retries=self._config.retries,
             transactional=self.transaction_manager is not None,
         )
-        if verdict is Verdict.DELIVERED:
-            for older in queue.answered(batch, appended=True):
+        if decision is ProduceDecision.DELIVERED:
+            for older in queue.complete(batch, appended=True):
                 self._finish(older, None, -1, -1)
             if not was_finished:
-                offset = produced.offset if error == ErrorCode.none else -1
-                self._finish(batch, None, offset, produced.append_time)
+                offset = response.offset if error == ErrorCode.none else -1
+                self._finish(batch, None, offset, response.append_time)
         elif was_finished:
-            queue.answered(batch, appended=None if error in MAYBE_APPENDED else False)
-        elif verdict is Verdict.SPLIT:
+            queue.complete(batch, appended=None if error in MAYBE_APPENDED else False)
+        elif decision is ProduceDecision.SPLIT:
             self.accumulator.split(batch)
-        elif verdict is Verdict.FAILED:
-            self.fail_batch(batch, _refusal(produced))
+        elif decision is ProduceDecision.FAILED:
+            self.fail_batch(batch, _refusal(response))
         elif self.transaction_manager is not None and not self.transaction_manager.core.is_sending:
             self.fail_batch(batch, TransactionAborted("its transaction failed or is aborted"))
         else:
-            self._retry(batch, verdict, error)
+            self._retry(batch, decision, error)
         if was_finished:
             self.accumulator.free(batch)
             self._wake_waiters()
         if self.transaction_manager is not None and queue.lost:
-            self.transaction_manager.batch_failed(_refusal(produced))
+            self.transaction_manager.handle_failed_batch(_refusal(response))
         if queue.waiting or queue.due:
             self.enqueue(queue)
 
@@ -322,9 +322,9 @@ class Sender:
         self._stale.set()
 
     def need_producer_id(self) -> None:
-        self._id_needed.set()
+        self._need_id.set()
 
-    def _retry(self, batch: ProducerBatch, verdict: Verdict, error: ErrorCode) -> None:
+    def _retry(self, batch: ProducerBatch, decision: ProduceDecision, error: ErrorCode) -> None:
         queue = batch.queue
         if error in NOT_LEADER:
             self._stale.set()
@@ -332,9 +332,9 @@ class Sender:
         if error is ErrorCode.concurrent_transactions:
             pause = min(pause, CONCURRENT_PAUSE)
         not_before = self._loop.time() + pause
-        if verdict is Verdict.OUT_OF_ORDER:
+        if decision is ProduceDecision.OUT_OF_ORDER:
             queue.out_of_order(batch, not_before)
-        elif verdict is Verdict.NEW_EPOCH:
+        elif decision is ProduceDecision.NEW_EPOCH:
             queue.broken = True
             queue.put_back(batch, not_before, maybe_appended=False)
         else:
@@ -351,7 +351,7 @@ class Sender:
             self.enqueue(queue)
 
     def fail_batch(self, batch: ProducerBatch, error: Exception) -> None:
-        batch.queue.answered(batch, appended=False)
+        batch.queue.complete(batch, appended=False)
         if not batch.finished:
             self._finish(batch, error, -1, -1)
 
@@ -368,12 +368,12 @@ class Sender:
             self._call(on_delivery, outcome, metadata)
         if self._on_batch is not None:
             topic, partition = queue.partition
-            delivered = Delivered(topic, partition, offset, append_time, batch.records, error)
-            self._call(self._on_batch, delivered)
+            result = BatchResult(topic, partition, offset, append_time, batch.records, error)
+            self._call(self._on_batch, result)
         for on_finish in batch.on_finish:
             on_finish()
         if error is not None and self.transaction_manager is not None:
-            self.transaction_manager.batch_failed(error)
+            self.transaction_manager.handle_failed_batch(error)
         if self._waiters:
             self._wake_waiters()
 
@@ -408,19 +408,19 @@ class Sender:
             else:
                 await self._until_stale()
             self._stale.clear()
-            self._another_wanted.clear()
+            self._new_topic.clear()
             since = self._loop.time() - self._config.metadata_max_idle_ms / 1000
             names = dict.fromkeys((*self.accumulator.topics(since), *self._pending_topics))
             if not names:
                 tries = 0
                 continue
             try:
-                refused = await self._cluster.refresh(names, create=True)
+                refusals = await self._cluster.refresh(names, create=True)
             except (OSError, KafkaError, ProtocolError) as error:
                 _logger.debug("no metadata: %s", error)
                 tries += 1
                 continue
-            complete = self._learn(names, refused)
+            complete = self._learn(names, refusals)
             tries = 0 if complete else tries + 1
 
     async def _pause(self, tries: int) -> None:
@@ -429,7 +429,7 @@ class Sender:
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._cluster.backoff(tries)):
-                await self._another_wanted.wait()
+                await self._new_topic.wait()
 
     async def _until_stale(self) -> None:
         max_age = self._config.metadata_max_age_ms / 1000
@@ -437,7 +437,7 @@ class Sender:
             async with asyncio.timeout(max_age):
                 await self._stale.wait()
 
-    def _learn(self, names: Iterable[str], refused: dict[str, KafkaError]) -> bool:
+    def _learn(self, names: Iterable[str], refusals: dict[str, KafkaError]) -> bool:
         """Update the queues of these topics from the cluster's metadata. Return whether metadata is
         complete for all that is to be sent.
         """
@@ -447,7 +447,7 @@ class Sender:
             topic = self._cluster.topics.get(name)
             if topic is None or not topic.partitions:
                 if name in self._pending_topics:
-                    self._pending_topics[name] = refused.get(name)
+                    self._pending_topics[name] = refusals.get(name)
                     complete = False
                 elif any(queue.waiting or queue.due for queue in accumulator.queues(name)):
                     complete = False
@@ -465,13 +465,13 @@ class Sender:
     async def _keep_producer_id(self) -> None:
         """Fetch a producer id now, and again when its epochs are used up."""
         while True:
-            await self._id_needed.wait()
+            await self._need_id.wait()
             try:
                 identity = await fetch_producer_id(self._cluster)
             except KafkaError as error:
                 self.fail(error)
                 return
-            self._id_needed.clear()
+            self._need_id.clear()
             self._rules.producer_id, self._rules.producer_epoch = identity
             for broker_sender in self._broker_senders.values():
                 broker_sender.schedule()
@@ -482,11 +482,11 @@ def _settle(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-def _refusal(produced: Produced) -> KafkaError:
+def _refusal(response: PartitionProduceResponse) -> KafkaError:
     """Return the error with distinct reasons of single records, which Apache's broker has in its
     message too.
     """
-    message = produced.message
-    reasons = {why: None for _, why in produced.bad_records if why and why not in message}
-    shown = [*islice(reasons, MAX_REASONS), *(["..."] if len(reasons) > MAX_REASONS else [])]
-    return KafkaError(produced.error, ": ".join(filter(None, (message, "; ".join(shown)))))
+    message = response.message
+    reasons = {why: None for _, why in response.bad_records if why and why not in message}
+    reason_list = [*islice(reasons, MAX_REASONS), *(["..."] if len(reasons) > MAX_REASONS else [])]
+    return KafkaError(response.error, ": ".join(filter(None, (message, "; ".join(reason_list)))))

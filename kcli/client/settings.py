@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
 
 from kcli.client.errors import ClientError
-from kcli.client.old_names import CLIENT_NAMES, Names, current_configs
+from kcli.client.old_config_names import CLIENT_NAMES, Names, current_configs
 from kserver.config.setting import SettingCheck, settings_of
 from kserver.errors import ConfigError
 
@@ -37,7 +37,7 @@ class Settings:
         names = (f.name for f in fields(self) if f.name in self.__dict__)
         return f"{type(self).__name__}({', '.join(f'{n}={getattr(self, n)!r}' for n in names)})"
 
-    def given(self, name: str) -> bool:
+    def is_set(self, name: str) -> bool:
         """Whether the attribute was set, even to its default."""
         return name in self.__dict__
 
@@ -93,10 +93,10 @@ def _unknown(key: str, names: list[str]) -> str:
     return f"{key} is not a known setting" + (f"; did you mean {near[0]}?" if near else "")
 
 
-def any_case_of(*allowed: str) -> SettingCheck:
-    listed = ", ".join(allowed)
-    upper_names = {name.upper() for name in allowed}
+def any_case_of(*names: str) -> SettingCheck:
+    listing = ", ".join(names)
+    upper_names = {name.upper() for name in names}
     return SettingCheck(
-        f"(case insensitive) [{listed}]",
-        lambda value: None if value.upper() in upper_names else f"String must be one of: {listed}",
+        f"(case insensitive) [{listing}]",
+        lambda value: None if value.upper() in upper_names else f"String must be one of: {listing}",
     )

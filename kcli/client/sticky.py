@@ -132,9 +132,9 @@ def assignment(
 ) -> dict[str, list[TopicPartition]]:
     """Return the plan. `counts` are partitions by topic, `topics` each member's subscription."""
     readers = {
-        topic: interested
+        topic: subscribers
         for topic in counts
-        if (interested := [m for m, of in topics.items() if topic in of])
+        if (subscribers := [m for m, of in topics.items() if topic in of])
     }
     owners = _owners(counts, topics, claims)
     load = dict.fromkeys(topics, 0)
@@ -186,17 +186,17 @@ def _chain(
         into: dict[str, _Move | None] = {source: None}
         level = [source]
         while level:
-            reached = []
+            next_level = []
             for member in level:
                 for partition in _one_of_each_topic(plan[member], had, may_take):
                     for target in readers[partition.topic]:
                         if target not in into:
                             into[target] = partition, member, target
-                            reached.append(target)
-            target = min(reached, key=load.__getitem__, default=source)
+                            next_level.append(target)
+            target = min(next_level, key=load.__getitem__, default=source)
             if load[source] - load[target] >= 2:
                 return list(_moves_to(target, into))
-            level = reached
+            level = next_level
     return []
 
 

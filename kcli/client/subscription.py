@@ -24,7 +24,7 @@ from kserver.model import BrokerId, LeaderEpoch, Offset, TopicPartition
 
 
 @dataclass(slots=True, eq=False)
-class Assigned:
+class TopicPartitionState:
     """State of one assigned partition.
 
     `epoch` is the leader epoch of the record before the position, `checked_epoch` that of the
@@ -77,7 +77,7 @@ class Assigned:
         self.unchecked = False
         self.recall = False
 
-    def arrived(self, completed: CompletedFetch) -> None:
+    def add_fetch(self, completed: CompletedFetch) -> None:
         self.completed_fetches.append(completed)
         self.fetch_offset = completed.end
 
@@ -91,7 +91,7 @@ class Assigned:
             and self.not_before <= now
         )
 
-    def leader_changed(self, leader_epoch: LeaderEpoch) -> None:
+    def on_leader_change(self, leader_epoch: LeaderEpoch) -> None:
         """Note the leader epoch. A new leader may have a shorter log, so the position has to be
         validated.
         """
@@ -110,20 +110,20 @@ class SubscriptionState:
     """The assigned partitions, in order of assignment."""
 
     def __init__(self) -> None:
-        self._assigned: dict[TopicPartition, Assigned] = {}
+        self._assigned: dict[TopicPartition, TopicPartitionState] = {}
         self._last_generation = 0
         """Highest generation so far: a partition that is assigned again gets a higher one."""
 
-    def __iter__(self) -> Iterator[Assigned]:
+    def __iter__(self) -> Iterator[TopicPartitionState]:
         return iter(self._assigned.values())
 
     def __len__(self) -> int:
         return len(self._assigned)
 
-    def __getitem__(self, partition: TopicPartition) -> Assigned:
+    def __getitem__(self, partition: TopicPartition) -> TopicPartitionState:
         return self._assigned[partition]
 
-    def get(self, partition: TopicPartition) -> Assigned | None:
+    def get(self, partition: TopicPartition) -> TopicPartitionState | None:
         return self._assigned.get(partition)
 
     def partitions(self) -> tuple[TopicPartition, ...]:
@@ -143,6 +143,6 @@ class SubscriptionState:
         self._assigned = {}
         for partition in partitions:
             present = before.get(partition)
-            self._assigned[partition] = present or Assigned(
+            self._assigned[partition] = present or TopicPartitionState(
                 partition, recall=recall, generation=generation
             )

@@ -32,23 +32,23 @@ async def describe_in_pages(
     descriptions: dict[str, TopicDescription | KafkaError] = {}
     rest, cursor = sorted(names), None
     while rest:
-        answer = await peer.call(
+        response = await peer.call(
             new(
                 topics=[new.topics(name=name) for name in rest],
                 response_partition_limit=page_size,
                 cursor=cursor,
             )
         )
-        for topic in answer.topics:
+        for topic in response.topics:
             page = description_or_error(topic)
             before = descriptions.get(topic.name)
             if isinstance(before, TopicDescription) and isinstance(page, TopicDescription):
                 both = before.partitions + page.partitions
                 page = TopicDescription(page.name, page.id, page.is_internal, both)
             descriptions[topic.name] = page
-        if answer.next_cursor is None:
+        if response.next_cursor is None:
             break
-        at = (answer.next_cursor.topic_name, answer.next_cursor.partition_index)
+        at = (response.next_cursor.topic_name, response.next_cursor.partition_index)
         if cursor is not None and at <= (cursor.topic_name, cursor.partition_index):
             raise KafkaError(ErrorCode.invalid_request, f"{peer} sends the same page again")
         cursor = new.cursor(topic_name=at[0], partition_index=at[1])

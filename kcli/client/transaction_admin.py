@@ -31,7 +31,7 @@ from kcli.client.config import AdminConfig
 from kcli.client.coordinators import of_coordinators
 from kcli.client.descriptions import CoordinatorType
 from kcli.client.errors import refusal_of
-from kcli.client.offsets import left_out, of_leaders
+from kcli.client.offsets import missing_from_response, of_leaders
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.model import BrokerId, Offset, ProducerId, TopicPartition
 from kserver.peer import Peer
@@ -90,7 +90,7 @@ class ProducerState(NamedTuple):
     transaction_start: Offset | None
 
 
-class OpenTransaction(NamedTuple):
+class AbortTransactionSpec(NamedTuple):
     """A transaction to abort in one partition."""
 
     partition: TopicPartition
@@ -141,15 +141,15 @@ class TransactionAdmin:
             # Look up the brokers each time: one of them may have left since the last attempt.
             await self._cluster.refresh(())
             brokers = sorted(self._cluster.nodes)
-            answers = await asyncio.gather(
+            responses = await asyncio.gather(
                 *(self._list(broker, filters, least) for broker in brokers), return_exceptions=True
             )
-            listed: list[TransactionListing] = []
-            for answer in answers:
-                if isinstance(answer, BaseException):
-                    raise answer
-                listed += answer
-            return listed
+            listings: list[TransactionListing] = []
+            for response in responses:
+                if isinstance(response, BaseException):
+                    raise response
+                listings += response
+            return listings
 
         return await self._cluster.retry("listTransactions", self._deadline(), attempt)
 
@@ -163,14 +163,14 @@ class TransactionAdmin:
             raise KafkaError(
                 ErrorCode.unsupported_version, f"{peer} cannot choose transactions by {what}"
             )
-        answer = await peer.call(versions.request(ApiKey.LIST_TRANSACTIONS, version)(**filters))
-        if answer.error_code != ErrorCode.none:
-            raise KafkaError(answer.error_code)
+        response = await peer.call(versions.request(ApiKey.LIST_TRANSACTIONS, version)(**filters))
+        if response.error_code != ErrorCode.none:
+            raise KafkaError(response.error_code)
         return [
             TransactionListing(
                 state.transactional_id, broker, state.producer_id, _state(state.transaction_state)
             )
-            for state in answer.transaction_states
+            for state in response.transaction_states
         ]
 
     async def describe(
@@ -214,7 +214,10 @@ class TransactionAdmin:
             self._deadline(),
             lambda: self._producers(broker_id, unique_partitions),
         )
-        return {partition: results.get(partition, left_out()) for partition in unique_partitions}
+        return {
+            partition: results.get(partition, missing_from_response())
+            for partition in unique_partitions
+        }
 
     async def _producers(
         self, broker: BrokerId, partitions: Mapping[TopicPartition, object]
@@ -224,7 +227,7 @@ class TransactionAdmin:
         topics: dict[str, list[int]] = defaultdict(list)
         for topic, partition in partitions:
             topics[topic].append(partition)
-        answer = await peer.call(
+        response = await peer.call(
             new(
                 topics=[
                     new.topics(name=name, partition_indexes=tuple(indexes))
@@ -235,11 +238,11 @@ class TransactionAdmin:
         return {
             TopicPartition(topic.name, p.partition_index): refusal_of(p)
             or [_producer(producer) for producer in p.active_producers]
-            for topic in answer.topics
+            for topic in response.topics
             for p in topic.partitions
         }
 
-    async def abort(self, transaction: OpenTransaction) -> None:
+    async def abort(self, transaction: AbortTransactionSpec) -> None:
         """Write the marker that aborts a transaction in its partition. Raises KafkaError if
         refused.
 
@@ -259,10 +262,10 @@ class TransactionAdmin:
                 transaction_result=False,
                 topics=[new.markers.topics(name=topic, partition_indexes=(partition,))],
             )
-            answer = await peer.call(new(markers=[marker]))
+            response = await peer.call(new(markers=[marker]))
             return {
                 TopicPartition(topic.name, p.partition_index): refusal_of(p)
-                for marker in answer.markers
+                for marker in response.markers
                 for topic in marker.topics
                 for p in topic.partitions
             }
@@ -287,7 +290,7 @@ class TransactionAdmin:
             new = versions.request(ApiKey.INIT_PRODUCER_ID, peer.version(ApiKey.INIT_PRODUCER_ID))
             identities: dict[str, ProducerIdentity | KafkaError] = {}
             for name in names:
-                answer = await peer.call(
+                response = await peer.call(
                     new(
                         transactional_id=name,
                         transaction_timeout=timeout,
@@ -295,8 +298,8 @@ class TransactionAdmin:
                         producer_epoch=-1,
                     )
                 )
-                identities[name] = refusal_of(answer) or ProducerIdentity(
-                    answer.producer_id, answer.producer_epoch
+                identities[name] = refusal_of(response) or ProducerIdentity(
+                    response.producer_id, response.producer_epoch
                 )
             return identities
 
@@ -335,8 +338,8 @@ class TransactionAdmin:
         if not open_ones:
             return []
         ids = {state.producer_id for _, state in open_ones}
-        listed = await self.listings(producer_ids=sorted(ids))
-        names = {listing.producer_id: listing.transactional_id for listing in listed}
+        listings = await self.listings(producer_ids=sorted(ids))
+        names = {listing.producer_id: listing.transactional_id for listing in listings}
         partitions_of: dict[ProducerId, Collection[TopicPartition]] = {}
         described = await self.describe(names.values())
         for producer_id, name in names.items():
@@ -400,7 +403,7 @@ def _states(
             reader.tags()
         reader.tags()
         if code:
-            yield name, _refused(ErrorCode(code), name)
+            yield name, _describe_error(ErrorCode(code), name)
             continue
         yield (
             name,
@@ -417,7 +420,7 @@ def _states(
     reader.tags()
 
 
-def _refused(code: ErrorCode, name: str) -> KafkaError:
+def _describe_error(code: ErrorCode, name: str) -> KafkaError:
     if code is not ErrorCode.transactional_id_not_found:
         return KafkaError(code)
     # The text of Kafka's client.

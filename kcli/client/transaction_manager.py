@@ -31,11 +31,11 @@ from kcli.client.transactions import (
     BEFORE_IMPLICIT,
     BUMPING,
     LAST_OF_CLIENTS,
-    HandedOver,
     TransactionAction,
+    TransactionHandover,
     TransactionManagerState,
     Transactions,
-    meaning,
+    action_after,
     most_severe,
 )
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
@@ -152,7 +152,7 @@ class TransactionManager:
             self._pending = (call, self._begin(self._abort))
         await self._outcome()
 
-    async def hand_over(self) -> HandedOver:
+    async def hand_over(self) -> TransactionHandover:
         """Deliver all batches, as for a commit; the holder of the result may end the
         transaction.
         """
@@ -162,15 +162,15 @@ class TransactionManager:
         await self._batches.flush()
         self.core.enter(TransactionManagerState.HANDED_OVER, call)
         identity = self._rules.producer_id, self._rules.producer_epoch
-        return HandedOver(
+        return TransactionHandover(
             self.core.transactional_id, *identity, self.core.version, self.core.started
         )
 
-    def take_over(self, handed: HandedOver) -> None:
+    def take_over(self, handover: TransactionHandover) -> None:
         """Take over a transaction that another producer handed over, instead of `initialize`."""
-        self.core.take_over(handed)
-        self._rules.producer_id = handed.producer_id
-        self._rules.producer_epoch = handed.producer_epoch
+        self.core.take_over(handover)
+        self._rules.producer_id = handover.producer_id
+        self._rules.producer_epoch = handover.producer_epoch
         self._rules.implicit = self.core.implicit
 
     async def send_offsets(
@@ -211,9 +211,9 @@ class TransactionManager:
             self._new[queue] = None
             self._wake.set()
 
-    def batch_failed(self, error: Exception) -> None:
+    def handle_failed_batch(self, error: Exception) -> None:
         before = self.core.state
-        self.core.batch_failed(error)
+        self.core.handle_failed_batch(error)
         if self.core.state is not before:
             self._fail_batches_on_error()
 
@@ -259,7 +259,7 @@ class TransactionManager:
         """Get a producer id, or bump its epoch if there is one."""
         timeout = datetime.timedelta(milliseconds=self._config.transaction_timeout_ms)
         rules = self._rules
-        answer = await self._ask(
+        response = await self._ask(
             ApiKey.INIT_PRODUCER_ID,
             lambda new: new(
                 transactional_id=self.core.transactional_id,
@@ -267,9 +267,9 @@ class TransactionManager:
                 producer_id=rules.producer_id,
                 producer_epoch=rules.producer_epoch,
             ),
-            lambda answer: [answer.error_code],
+            lambda response: [response.error_code],
         )
-        self._identify(answer.producer_id, answer.producer_epoch)
+        self._identify(response.producer_id, response.producer_epoch)
         if self.core.state is TransactionManagerState.INITIALIZING:
             self._complete()
 
@@ -289,7 +289,7 @@ class TransactionManager:
     async def _end(self, *, committed: bool) -> None:
         core = self.core
         if core.started:
-            answer = await self._ask(
+            response = await self._ask(
                 ApiKey.END_TXN,
                 lambda new: new(
                     transactional_id=core.transactional_id,
@@ -297,10 +297,10 @@ class TransactionManager:
                     producer_epoch=self._rules.producer_epoch,
                     committed=committed,
                 ),
-                lambda answer: [answer.error_code],
+                lambda response: [response.error_code],
             )
-            if core.implicit and answer.producer_id != NO_PRODUCER_ID:
-                self._identify(answer.producer_id, answer.producer_epoch)
+            if core.implicit and response.producer_id != NO_PRODUCER_ID:
+                self._identify(response.producer_id, response.producer_epoch)
         if any(queue.broken for queue in self._members):
             core.bump_needed = True
         core.learn(*self._features)
@@ -321,7 +321,7 @@ class TransactionManager:
     def _complete(self) -> None:
         core = self.core
         core.learn(*self._features)
-        core.completed()
+        core.complete()
         self._rules.implicit = core.implicit
         for queue in self._members:
             queue.awaits_transaction = True
@@ -339,7 +339,7 @@ class TransactionManager:
             await self._ask(
                 ApiKey.ADD_OFFSETS_TO_TXN,
                 lambda new: new(group_id=group.group_id, **self._identity()),
-                lambda answer: [answer.error_code],
+                lambda response: [response.error_code],
             )
         core.started = True
 
@@ -363,10 +363,10 @@ class TransactionManager:
                 **self._identity(),
             )
 
-        def codes(answer: Any) -> list[ErrorCode]:
+        def codes(response: Any) -> list[ErrorCode]:
             results = [
                 (TopicPartition(topic.name, p.partition_index), p.error_code)
-                for topic in answer.topics
+                for topic in response.topics
                 for p in topic.partitions
             ]
             # A retry commits only the offsets that failed.
@@ -408,10 +408,10 @@ class TransactionManager:
                 v3_and_below_topics=[topic_kind(name=n, partitions=of) for n, of in topics.items()],
             )
 
-        def codes(answer: Any) -> list[ErrorCode]:
+        def codes(response: Any) -> list[ErrorCode]:
             return [
                 p.partition_error_code
-                for topic in answer.results_by_topic_v3_and_below
+                for topic in response.results_by_topic_v3_and_below
                 for p in topic.results_by_partition
             ]
 
@@ -446,34 +446,34 @@ class TransactionManager:
         """
         tries = 0
         while True:
-            lost, pause = False, self._cluster.backoff(tries + 1)
+            is_lost, pause = False, self._cluster.backoff(tries + 1)
             try:
                 peer = await self._coordinator(group)
                 new = versions.request(api, peer.version(api, self._limit(api)))
-                answer = await peer.call(build(new))
-                code = most_severe(api, codes(answer))
-                means = meaning(api, code)
+                response = await peer.call(build(new))
+                code = most_severe(api, codes(response))
+                action = action_after(api, code)
             except (OSError, ProtocolError) as error:
                 _logger.debug("%s was not answered: %s", api_name(api), error)
-                lost, means = True, TransactionAction.MOVED
+                is_lost, action = True, TransactionAction.MOVED
             except KafkaError as error:
-                code, means = error.code, meaning(ApiKey.FIND_COORDINATOR, error.code)
-            if means is TransactionAction.DONE:
-                return answer
-            if means is TransactionAction.MOVED:
+                code, action = error.code, action_after(ApiKey.FIND_COORDINATOR, error.code)
+            if action is TransactionAction.DONE:
+                return response
+            if action is TransactionAction.MOVED:
                 self._coordinators.pop(self._key(group), None)
-            elif means is not TransactionAction.AGAIN:
-                self._refuse(KafkaError(code, f"{api_name(api)} was refused"), means)
+            elif action is not TransactionAction.AGAIN:
+                self._refuse(KafkaError(code, f"{api_name(api)} was refused"), action)
             elif code is ErrorCode.concurrent_transactions:
                 pause = min(pause, CONCURRENT_PAUSE)
-            if not lost and api in _OF_OPEN and not self.core.is_sending:
+            if not is_lost and api in _OF_OPEN and not self.core.is_sending:
                 raise TransactionAborted("the transaction is aborted")
             tries += 1
             await asyncio.sleep(pause)
 
-    def _refuse(self, error: KafkaError, means: TransactionAction) -> NoReturn:
+    def _refuse(self, error: KafkaError, action: TransactionAction) -> NoReturn:
         core = self.core
-        core.refused(error, means)
+        core.handle_error(error, action)
         self._fail_batches_on_error()
         if core.error is not None:
             raise core.failure()

@@ -164,7 +164,7 @@ _FATAL_OF_BATCH = frozenset(
 )
 
 
-def meaning(api: int, code: ErrorCode) -> TransactionAction:
+def action_after(api: int, code: ErrorCode) -> TransactionAction:
     action = MEANINGS[api].get(code)
     if action is not None:
         return action
@@ -180,12 +180,12 @@ def most_severe(api: int, codes: Iterable[ErrorCode]) -> ErrorCode:
 
     def severity(code: ErrorCode) -> tuple[TransactionAction, bool]:
         # Not attempted because of another partition, whose code has the cause.
-        return meaning(api, code), code is not ErrorCode.operation_not_attempted
+        return action_after(api, code), code is not ErrorCode.operation_not_attempted
 
     return max(codes, key=severity, default=ErrorCode.none)
 
 
-class HandedOver(NamedTuple):
+class TransactionHandover(NamedTuple):
     """An open transaction, all of whose records are delivered, and its transaction.version.
 
     `started`: whether the coordinator has a transaction to end.
@@ -277,14 +277,14 @@ class Transactions:
                 f" begun (state {self.state.name})"
             )
 
-    def take_over(self, handed: HandedOver) -> None:
+    def take_over(self, handover: TransactionHandover) -> None:
         """Enter a transaction that was begun elsewhere, instead of initializing."""
         assert self.state is TransactionManagerState.UNINITIALIZED, self.state
-        assert self.transactional_id == handed.transactional_id
+        assert self.transactional_id == handover.transactional_id
         self.state = TransactionManagerState.IN_TRANSACTION
-        self.version, self.started = handed.version, handed.started
+        self.version, self.started = handover.version, handover.started
 
-    def completed(self) -> None:
+    def complete(self) -> None:
         """Note that the producer is initialized, or the transaction committed or aborted."""
         assert self.state in VALID_PREVIOUS_STATES[TransactionManagerState.READY], self.state
         self.state = TransactionManagerState.READY
@@ -293,7 +293,7 @@ class Transactions:
 
     # Errors
 
-    def refused(self, error: Exception, means: TransactionAction) -> None:
+    def handle_error(self, error: Exception, means: TransactionAction) -> None:
         """Handle a permanent error of one of the transaction's own requests."""
         match means:
             case TransactionAction.FENCED:
@@ -310,7 +310,7 @@ class Transactions:
             case _:
                 self.fail(error)
 
-    def batch_failed(self, error: Exception) -> None:
+    def handle_failed_batch(self, error: Exception) -> None:
         """Handle a record of the transaction that will not be delivered."""
         code = error.code if isinstance(error, KafkaError) else None
         if code in _FATAL_OF_BATCH:

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple
 
 from kcli.command import Manual, command
+from kcli.command_runner import CLUSTER, EXPECTED, admin_config, reason, run
 from kcli.options import cluster, option_group
 from kcli.output import answer
 from kcli.rows.listing import Rows, formatted, rows
 from kcli.rows.shapes import RowField, RowShape
-from kcli.running import CLUSTER, EXPECTED, admin_config, reason, run
 
 if TYPE_CHECKING:
     from kcli.client.cluster import Node

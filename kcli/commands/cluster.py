@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kcli.command import Duration, Manual, command
+from kcli.command_runner import CLUSTER, admin_config, run
 from kcli.options import (
     CONNECTION,
     INT,
@@ -28,7 +29,6 @@ from kcli.options import (
 from kcli.output import answer, would
 from kcli.rows.listing import Rows, formatted, rows_if_asked
 from kcli.rows.shapes import RowField, RowShape
-from kcli.running import CLUSTER, admin_config, run
 from kcli.statuses import DONE
 
 if TYPE_CHECKING:
@@ -219,15 +219,15 @@ def _ids(text: str | None) -> list[int]:
 
 
 async def _restart_brokers(options: SimpleNamespace, out: Rows | None) -> int:
-    from kcli import rolling
+    from kcli import rolling_restart
 
     wait_s = WAIT_S if options.wait is None else options.wait
     async with _admin(options) as admin:
-        nodes = await rolling.order(admin, _ids(options.broker_list))
+        nodes = await rolling_restart.order(admin, _ids(options.broker_list))
         if options.dry_run:
-            would(*(f"run {rolling.command_for(options.restart, node)}" for node in nodes))
+            would(*(f"run {rolling_restart.command_for(options.restart, node)}" for node in nodes))
             return DONE
-        async for restart in rolling.restart(admin, nodes, options.restart, wait_s):
+        async for restart in rolling_restart.restart(admin, nodes, options.restart, wait_s):
             if out is None:
                 answer(
                     f"broker {restart.broker}: answered again after {restart.away_s:.1f} s, "

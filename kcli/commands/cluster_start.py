@@ -131,12 +131,12 @@ def _data_problem(directory: str) -> str | None:
 
 
 def _run(options: SimpleNamespace, count: int, port: int, directory: str) -> int:
-    from kcli.local_cluster.plan import ClusterPlan
+    from kcli.local_cluster.plan import LocalClusterPlan
     from kcli.local_cluster.supervisor import Supervisor
     from kcli.options import key_values
     from kserver.config.broker import BrokerConfig
 
-    plan = ClusterPlan(count, port, directory, key_values(options.override))
+    plan = LocalClusterPlan(count, port, directory, key_values(options.override))
     if (problem := plan.problem()) is not None:
         refuse(problem)
     if (problem := _data_problem(directory)) is not None:

@@ -10,8 +10,8 @@ from kcli.command import Manual, command
 from kcli.options import refuse
 from kcli.output import answer
 
-# Each calls `k __complete`, see kcli.shell.completion; its standard error would only garble the
-# line that is being typed.
+# Each calls `k __complete`, see kcli.shell_completion.completion; its standard error would only
+# garble the line that is being typed.
 
 BASH = r"""# Completion of k for bash:  source <(k completion bash)
 _k() {

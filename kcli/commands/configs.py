@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kcli import config_lines
 from kcli.command import OLDER, Manual, command
+from kcli.command_runner import CLUSTER, admin_config, confirm, raise_first, run, unwrap
 from kcli.config_lines import BOUNDS, QUOTA_TYPES, QUOTAS, SETTINGS, TYPES, Entity
 from kcli.options import (
     CONNECTION,
@@ -28,7 +29,6 @@ from kcli.options import (
 )
 from kcli.output import answer, complain, would
 from kcli.rows.listing import Rows, formatted, rows_if_asked
-from kcli.running import CLUSTER, admin_config, confirm, raise_first, run, unwrap
 from kcli.statuses import DONE, FAILED
 from kserver.errors import ErrorCode, KafkaError
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from kcli.command import OLDER, Duration, Manual, command
+from kcli.command_runner import EXPECTED, reason, run, status_of, with_warnings
 from kcli.console.encodings import ENCODINGS, TEXT, UnknownEncoding, encoding
 from kcli.console.format_strings import FormatString, MalformedFormat
 from kcli.console.formatter import Formatter, Unprintable
@@ -34,7 +35,6 @@ from kcli.options import (
     timeout,
 )
 from kcli.output import answer, complain
-from kcli.running import EXPECTED, reason, run, status_of, with_warnings
 
 CLIENT_ID = "console-consumer"
 RESET = "auto.offset.reset"
@@ -329,7 +329,7 @@ def console_consumer(options: SimpleNamespace) -> int:
 def _through_zookeeper(
     options: SimpleNamespace, reading: Reading, properties: dict[str, str]
 ) -> Coroutine[Any, Any, None]:
-    from kcli.paper import console
+    from kcli.zookeeper_consumer import console
 
     exclude(options, "zookeeper", ["include", "partition", "offset", "exit-at-end"])
     exclude(options, "zookeeper", ["bootstrap-server"])

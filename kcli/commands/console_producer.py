@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from kcli.command import OLDER, Manual, Milliseconds, command
+from kcli.command_runner import run, with_warnings
 from kcli.console.encodings import ENCODINGS, TEXT, UnknownEncoding, encoding
 from kcli.console.incoming import InputFormat, Unreadable
 from kcli.console.line_reader import LineReader, Lines
@@ -29,7 +30,6 @@ from kcli.options import (
     refuse,
     require,
 )
-from kcli.running import run, with_warnings
 
 READERS = (
     "org.apache.kafka.tools.LineMessageReader",

@@ -6,8 +6,9 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from kcli.command import Duration, Manual, command
+from kcli.command_runner import CLUSTER, EXPECTED, admin_config, reason, run, status_of
 from kcli.groups import regex
-from kcli.groups.gathering import listed
+from kcli.groups.group_queries import listed
 from kcli.groups.group_shapes import (
     LIST,
     MEMBERS,
@@ -19,7 +20,7 @@ from kcli.groups.group_shapes import (
     WATCH,
 )
 from kcli.groups.lag import Look, left_behind
-from kcli.groups.resetting import NO_EXECUTE, SCENARIOS
+from kcli.groups.offset_reset import NO_EXECUTE, SCENARIOS
 from kcli.options import (
     CONNECTION,
     LONG,
@@ -36,7 +37,6 @@ from kcli.options import (
 from kcli.output import answer, complain
 from kcli.rows.listing import Rows, formatted, rows
 from kcli.rows.shapes import RowShape
-from kcli.running import CLUSTER, EXPECTED, admin_config, reason, run, status_of
 from kcli.statuses import DONE, FOUND
 
 if TYPE_CHECKING:
@@ -264,24 +264,24 @@ async def _act(
     last: list[Look],
 ) -> int:
     from kcli.client.admin import Admin
-    from kcli.groups import deleting, describing, resetting, watching
+    from kcli.groups import deletion, description, lag_watch, offset_reset
 
     async with Admin(admin_config(options)) as admin:
         if options.list:
-            await describing.print_list(admin, options, states, types, out)
+            await description.print_list(admin, options, states, types, out)
             return DONE
         if options.delete_offsets:
-            return await deleting.delete_offsets(admin, options, options.group[0])
+            return await deletion.delete_offsets(admin, options, options.group[0])
         if options.watch is not None or options.until_lag is not None:
-            await watching.watch(admin, options, lambda: _groups(admin, options), out, last)
+            await lag_watch.watch(admin, options, lambda: _groups(admin, options), out, last)
             if options.watch is not None:
                 return DONE
         names = await _groups(admin, options)
         if options.describe:
-            return await describing.print_description(admin, options, names, out)
+            return await description.print_description(admin, options, names, out)
         if options.delete:
-            return await deleting.delete(admin, options, names)
-        return await resetting.reset(admin, options, names, out)
+            return await deletion.delete(admin, options, names)
+        return await offset_reset.reset(admin, options, names, out)
 
 
 async def _groups(admin: Admin, options: SimpleNamespace) -> list[str]:

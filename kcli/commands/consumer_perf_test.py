@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from kcli.command import OLDER, Manual, Milliseconds, command
+from kcli.command_runner import run, with_warnings
 from kcli.options import (
     INT,
     LONG,
@@ -29,7 +30,6 @@ from kcli.perf.consumed import DETAILED_HEADER, HEADER, Consumed
 from kcli.perf.consuming import ConsumerPerfOptions, Consuming
 from kcli.rows.listing import Rows, formatted, rows_if_asked
 from kcli.rows.shapes import RowField, RowShape
-from kcli.running import run, with_warnings
 
 if TYPE_CHECKING:
     from kcli.client.config import ConsumerConfig

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from kcli import json_file
 from kcli.command import Manual, command
+from kcli.command_runner import CLUSTER, admin_config, confirm, reason, run
 from kcli.error_texts import exception
 from kcli.options import Refused, cluster, dry_run, exclude, option, option_group, require, yes
 from kcli.output import answer, would
 from kcli.rows.listing import Rows, formatted, rows_if_asked
 from kcli.rows.shapes import RowField, RowShape
-from kcli.running import CLUSTER, admin_config, confirm, reason, run
 from kcli.statuses import DONE, FAILED
 from kserver.errors import KafkaError
 from kserver.model import Offset, TopicPartition

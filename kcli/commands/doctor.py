@@ -7,16 +7,16 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from kcli.command import Duration, Manual, command
+from kcli.command_runner import CLUSTER, admin_config, run
 from kcli.options import Refused, cluster, option, option_group
 from kcli.output import answer, complain
 from kcli.rows.listing import formatted, rows_if_asked
 from kcli.rows.shapes import RowField, RowShape
-from kcli.running import CLUSTER, admin_config, run
 from kcli.statuses import DONE, FAILED, FOUND
 
 if TYPE_CHECKING:
     from kcli.doctor.checks import Finding
-    from kcli.doctor.snapshot import Snapshot
+    from kcli.doctor.snapshot import ClusterSnapshot
 
 WATCH_S = 6.0
 """Longer than the 5 s between commits of a consumer with Kafka's defaults."""
@@ -115,7 +115,7 @@ def _print(finding: Finding) -> None:
     answer(f"{INDENT}{finding.remedy}")
 
 
-def _summary(snapshot: Snapshot, findings: int) -> str:
+def _summary(snapshot: ClusterSnapshot, findings: int) -> str:
     partitions = sum(len(topic.partitions) for topic in snapshot.topics.values())
     return (
         f"Findings: {findings}.  Looked at: brokers {len(snapshot.brokers)}, "

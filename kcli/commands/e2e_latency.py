@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kcli.command import Manual, command
+from kcli.command_runner import run
 from kcli.options import (
     CONNECTION,
     INT,
@@ -28,7 +29,6 @@ from kcli.perf.round_trip import PARTITIONS, REPLICATION_FACTOR, RoundTrips, Tri
 from kcli.perf.tally import Sum, whole
 from kcli.rows.listing import Rows, formatted, rows_if_asked
 from kcli.rows.shapes import RowField, RowShape
-from kcli.running import run
 
 if TYPE_CHECKING:
     from kcli.client.config import AdminConfig, ConsumerConfig, ProducerConfig

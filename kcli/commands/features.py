@@ -10,6 +10,7 @@ import click
 
 from kcli import release_features
 from kcli.command import OLDER, Manual, command
+from kcli.command_runner import CLUSTER, admin_config, confirm, reason, run
 from kcli.options import (
     CONNECTION,
     INT,
@@ -26,7 +27,6 @@ from kcli.output import answer
 from kcli.release_features import METADATA_VERSION
 from kcli.rows.listing import Rows, formatted, rows_if_asked
 from kcli.rows.shapes import RowField, RowShape
-from kcli.running import CLUSTER, admin_config, confirm, reason, run
 from kcli.statuses import DONE
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple
 
 from kcli.command import OLDER, Manual, command
+from kcli.command_runner import CLUSTER, EXPECTED, admin_config, reason, run, status_of, unwrap
 from kcli.options import Refused, broker_list, cluster, name_filter, option, option_group
 from kcli.output import answer, complain
 from kcli.rows.listing import Rows, formatted, rows
 from kcli.rows.shapes import RowField, RowShape
-from kcli.running import CLUSTER, EXPECTED, admin_config, reason, run, status_of, unwrap
 from kserver.errors import KafkaError
 from kserver.model import TopicPartition
 

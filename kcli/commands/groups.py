@@ -6,12 +6,12 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from kcli.command import Manual, command
+from kcli.command_runner import CLUSTER, EXPECTED, admin_config, reason, run, status_of
 from kcli.groups.group_shapes import ANY, OTHER_TYPES, TYPES
 from kcli.groups.group_text import any_lines
 from kcli.options import cluster, exclude, option, option_group, refuse
 from kcli.output import answer
 from kcli.rows.listing import formatted, rows
-from kcli.running import CLUSTER, EXPECTED, admin_config, reason, run, status_of
 from kcli.statuses import DONE
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import click
 
 from kcli.command import Manual, command
+from kcli.command_runner import CLUSTER, EXPECTED, admin_config, confirm, run
 from kcli.leader_elections import (
     ElectionWords,
     expected_outcomes,
@@ -32,7 +33,6 @@ from kcli.options import (
 from kcli.partition_files import PartitionFileWords, read_partitions
 from kcli.rows.listing import Rows, formatted, rows_if_asked
 from kcli.rows.shapes import RowField, RowShape
-from kcli.running import CLUSTER, EXPECTED, admin_config, confirm, run
 from kcli.statuses import DONE
 from kserver.model import ElectionType, TopicPartition
 

@@ -8,12 +8,12 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from kcli.command import Manual, command
+from kcli.command_runner import CLUSTER, admin_config, run, unwrap
 from kcli.error_texts import exception
 from kcli.options import Refused, cluster, option, option_group, require
 from kcli.output import answer
 from kcli.rows.listing import Rows, formatted, rows_if_asked
 from kcli.rows.shapes import RowField, RowShape
-from kcli.running import CLUSTER, admin_config, run, unwrap
 from kcli.statuses import DONE
 
 if TYPE_CHECKING:

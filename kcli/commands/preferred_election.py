@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from kcli.command import Manual, command
+from kcli.command_runner import CLUSTER, EXPECTED, admin_config, run
 from kcli.leader_elections import ElectionWords, preview, print_outcomes, print_refusal
 from kcli.options import (
     Refused,
@@ -21,7 +22,6 @@ from kcli.options import (
 )
 from kcli.output import answer, would
 from kcli.partition_files import PartitionFileWords, read_partitions
-from kcli.running import CLUSTER, EXPECTED, admin_config, run
 from kcli.statuses import DONE
 from kserver.errors import StorageError
 from kserver.model import ElectionType, TopicPartition

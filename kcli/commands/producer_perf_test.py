@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kcli.command import OLDER, Manual, command
+from kcli.command_runner import run, with_warnings
 from kcli.java_patterns import PatternError
 from kcli.options import (
     INT,
@@ -31,11 +32,10 @@ from kcli.options import (
 from kcli.output import answer
 from kcli.perf import judging, payloads
 from kcli.perf.payloads import Payloads
-from kcli.perf.producing import Load, Producing
+from kcli.perf.producing import ProducerLoad, Producing
 from kcli.perf.tally import Sum
 from kcli.rows.listing import Rows, formatted, rows_if_asked
 from kcli.rows.shapes import RowField, RowShape
-from kcli.running import run, with_warnings
 from kcli.statuses import FAILED
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ def producer_perf_test(options: SimpleNamespace) -> int:
     evaluation = judging.RunEvaluation(
         options, METRICS, judging.run_of("producer", options.topic, properties, workload)
     )
-    load = Load(
+    load = ProducerLoad(
         options.topic,
         options.num_records,
         _payloads(options),
@@ -235,7 +235,7 @@ def producer_perf_test(options: SimpleNamespace) -> int:
 
 def _run(
     options: SimpleNamespace,
-    load: Load,
+    load: ProducerLoad,
     config: ProducerConfig,
     evaluation: judging.RunEvaluation,
     out: Rows | None,

@@ -10,6 +10,7 @@ import click
 
 from kcli import json_file
 from kcli.command import OLDER, Manual, Milliseconds, command
+from kcli.command_runner import CLUSTER, EXPECTED, admin_config, run, status_of
 from kcli.options import (
     CONNECTION,
     INT,
@@ -26,7 +27,6 @@ from kcli.options import (
 from kcli.output import answer
 from kcli.rows.listing import Rows, formatted, rows
 from kcli.rows.shapes import RowField, RowShape
-from kcli.running import CLUSTER, EXPECTED, admin_config, run, status_of
 from kcli.statuses import DONE
 
 PLANS = ("evacuate", "rebalance", "set-rf", "racks")

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from kcli.command import OLDER, Manual, Milliseconds, command
+from kcli.command_runner import CLUSTER, admin_config, reason, run, unwrap
 from kcli.options import (
     INT,
     LONG,
@@ -33,7 +34,6 @@ from kcli.replica_comparison import (
 )
 from kcli.rows.listing import Rows, formatted, rows_if_asked
 from kcli.rows.shapes import RowField, RowShape
-from kcli.running import CLUSTER, admin_config, reason, run, unwrap
 from kcli.statuses import DONE, FAILED, FOUND
 from kserver.errors import KafkaError, ProtocolError
 from kserver.model import BrokerId, Offset, TopicPartition
@@ -297,7 +297,7 @@ class _Fetches:
             offsets,
             partition_bytes=self.partition_bytes,
             max_wait_ms=max_wait_ms,
-            answer_ms=ANSWER_MS + max_wait_ms,
+            response_ms=ANSWER_MS + max_wait_ms,
         )
 
     def _report_error(self, broker: BrokerId, partition: TopicPartition | None, why: str) -> None:

@@ -32,7 +32,7 @@ MANUAL = Manual(
 )
 
 
-class Server(NamedTuple):
+class RunningServer(NamedTuple):
     """A running server: its process, the words of its command line after the command, its
     directory.
     """
@@ -69,7 +69,7 @@ def server_stop(options: SimpleNamespace) -> int:
     return 0
 
 
-def running(after: Callable[[list[str]], list[str] | None]) -> Iterator[Server]:
+def running(after: Callable[[list[str]], list[str] | None]) -> Iterator[RunningServer]:
     """Yield the servers of this user; `after` returns the words after the command in a command
     line.
     """
@@ -83,7 +83,7 @@ def running(after: Callable[[list[str]], list[str] | None]) -> Iterator[Server]:
                 words = file.read().decode(errors="replace").split("\0")[:-1]
             configs = after(words)
             if configs is not None:
-                yield Server(int(entry.name), configs, os.readlink(f"{entry.path}/cwd"))
+                yield RunningServer(int(entry.name), configs, os.readlink(f"{entry.path}/cwd"))
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue
 
@@ -100,7 +100,7 @@ def after_start(words: list[str]) -> list[str] | None:
     return None
 
 
-def is_meant(server: Server, node_id: str | None, process_role: str | None) -> bool:
+def is_meant(server: RunningServer, node_id: str | None, process_role: str | None) -> bool:
     if not node_id and not process_role:
         return True
     settings = _settings(server)
@@ -109,7 +109,7 @@ def is_meant(server: Server, node_id: str | None, process_role: str | None) -> b
     return settings.get("process.roles") == process_role
 
 
-def _settings(server: Server) -> dict[str, str]:
+def _settings(server: RunningServer) -> dict[str, str]:
     """Return the settings of its file and its command line."""
     overrides = []
     path = None

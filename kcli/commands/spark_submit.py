@@ -16,8 +16,8 @@ import click
 from kcli.command import Command, Manual, command
 from kcli.options import Refused, option, option_group, read_properties, refuse
 from kcli.output import answer
-from kcli.spark import installation, jobs, shipping
-from kcli.spark.submitting import (
+from kcli.spark import installation, jobs, package_archive
+from kcli.spark.submission import (
     WITH_DEFAULTS,
     WITHOUT_APPLICATION,
     Submission,
@@ -139,7 +139,7 @@ def spark_submit(options: SimpleNamespace) -> None:
     environment = adjusted(environment, os.environ, submission, LOGGING)
     if submission.job is not None:
         environment |= installation.quiet_java()
-    shipped = str(shipping.archive()) if options.ship else None
+    shipped = str(package_archive.archive()) if options.ship else None
     words = [
         script,
         *submission.command(runner=RUNNER, sources=installation.sources(), shipped=shipped),

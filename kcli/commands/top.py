@@ -11,11 +11,11 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from kcli.command import Duration, Manual, command
+from kcli.command_runner import CLUSTER, admin_config, reason, run
 from kcli.options import INT, cluster, name_filter, option, option_group, refuse
 from kcli.output import is_redrawable
 from kcli.rows.listing import Rows, formatted, rows_if_asked
 from kcli.rows.shapes import RowField, RowShape
-from kcli.running import CLUSTER, admin_config, reason, run
 from kcli.statuses import DONE, FAILED
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ async def _looks(
     """Yield samples for ever. Raises an error if the first one fails; later the cluster may be
     unreachable for a while.
     """
-    from kcli.reach import os_reason
+    from kcli.reachability import os_reason
     from kcli.top.rates import History
     from kcli.top.snapshot import FAILURES, take
 

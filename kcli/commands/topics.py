@@ -10,6 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from kcli import topic_lines
 from kcli.command import OLDER, Manual, command
+from kcli.command_runner import (
+    CLUSTER,
+    EXPECTED,
+    admin_config,
+    confirm,
+    raise_first,
+    reason,
+    run,
+    status_of,
+    unwrap,
+)
 from kcli.options import (
     INT,
     SERVER_VARIABLE,
@@ -29,17 +40,6 @@ from kcli.options import (
 from kcli.output import answer, complain, would
 from kcli.rows.listing import Rows, formatted, rows
 from kcli.rows.shapes import RowField, RowShape
-from kcli.running import (
-    CLUSTER,
-    EXPECTED,
-    admin_config,
-    confirm,
-    raise_first,
-    reason,
-    run,
-    status_of,
-    unwrap,
-)
 from kcli.statuses import DONE, FOUND
 from kcli.topic_ids import id_text, topic_id
 from kcli.topic_lines import DESCRIBE, OVERRIDES, REPORTS

@@ -11,6 +11,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 
 from kcli.command import OLDER, Integer, Manual, Milliseconds, command
+from kcli.command_runner import (
+    CLUSTER,
+    EXPECTED,
+    admin_config,
+    confirm,
+    reason,
+    run,
+    status_of,
+    unwrap,
+)
 from kcli.options import (
     INT,
     LONG,
@@ -26,13 +36,12 @@ from kcli.options import (
 from kcli.output import answer, would
 from kcli.rows.listing import Rows, formatted, rows_if_asked
 from kcli.rows.shapes import RowField, RowShape
-from kcli.running import CLUSTER, EXPECTED, admin_config, confirm, reason, run, status_of, unwrap
 from kcli.statuses import DONE, FAILED
 from kserver.model import TopicPartition
 
 if TYPE_CHECKING:
     from kcli.client.admin import Admin
-    from kcli.client.transaction_admin import OpenTransaction
+    from kcli.client.transaction_admin import AbortTransactionSpec
 
 MANUAL = Manual(
     kafka="kafka-transactions.sh",
@@ -441,21 +450,21 @@ async def _abort(options: SimpleNamespace) -> int:
     return DONE
 
 
-async def _open_transaction(options: SimpleNamespace, admin: Admin) -> OpenTransaction:
-    from kcli.client.transaction_admin import OpenTransaction
+async def _open_transaction(options: SimpleNamespace, admin: Admin) -> AbortTransactionSpec:
+    from kcli.client.transaction_admin import AbortTransactionSpec
 
     partition = TopicPartition(options.topic, options.partition)
     if options.start_offset is None:
         # The epoch of a transaction that hangs since its producer's first one is unknown: 0 is
         # lower than that of any later coordinator.
         epoch = max(0, options.coordinator_epoch)
-        return OpenTransaction(partition, options.producer_id, options.producer_epoch, epoch)
+        return AbortTransactionSpec(partition, options.producer_id, options.producer_epoch, epoch)
     with _failing(f"Failed to validate producer state for partition {partition}"):
         states = unwrap((await admin.transactions.producers([partition]))[partition])
     for state in states:
         if state.transaction_start == options.start_offset:
             epoch = state.coordinator_epoch or 0
-            return OpenTransaction(partition, state.producer_id, state.producer_epoch, epoch)
+            return AbortTransactionSpec(partition, state.producer_id, state.producer_epoch, epoch)
     raise Refused(
         f"Could not find any open transactions starting at offset {options.start_offset} on "
         f"partition {partition}"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from kcli.client.errors import ClientError
 from kcli.client.listener import RebalanceListener
 from kcli.command import Manual, Milliseconds, command
+from kcli.command_runner import reason, run, with_warnings
 from kcli.options import (
     CONNECTION,
     INT,
@@ -26,7 +27,6 @@ from kcli.options import (
     timeout,
 )
 from kcli.output import answer
-from kcli.running import reason, run, with_warnings
 from kcli.statuses import DONE
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import Offset, TopicPartition

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from kcli.command import Manual, command
+from kcli.command_runner import reason, run, with_warnings
 from kcli.error_texts import exception
 from kcli.options import (
     CONNECTION,
@@ -27,7 +28,6 @@ from kcli.options import (
     timeout,
 )
 from kcli.output import answer
-from kcli.running import reason, run, with_warnings
 from kcli.statuses import DONE
 from kserver.errors import KafkaError
 

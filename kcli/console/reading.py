@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kcli.client.errors import ClusterUnreachable
+from kcli.command_runner import EXPECTED, reason
 from kcli.console.extent import RECORDS_AT_ONCE, UpTo, seek
 from kcli.console.formatter import Formatter, Unprintable
 from kcli.console.offset_range import OffsetRange
@@ -17,7 +18,6 @@ from kcli.console.standard_output import StandardOutput
 from kcli.java_patterns import compiled
 from kcli.options import Refused
 from kcli.output import answer_bytes, complain
-from kcli.running import EXPECTED, reason
 from kserver.model import Offset, TopicPartition
 
 if TYPE_CHECKING:

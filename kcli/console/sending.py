@@ -10,17 +10,17 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from kcli.client.errors import ClientError
+from kcli.command_runner import reason
 from kcli.console import input
 from kcli.console.incoming import InputFormat, TooLarge, Unreadable
 from kcli.console.pace import RecordPace
 from kcli.output import complain, prompt
 from kcli.progress import Progress
-from kcli.running import reason
 from kserver.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from kcli.client.config import ProducerConfig
-    from kcli.client.producer import Delivered, Producer
+    from kcli.client.producer import BatchResult, Producer
 
 VALUES_AT_ONCE = 2000
 RECORD_OVERHEAD = 128
@@ -187,11 +187,11 @@ class Sending:
     def _no_topic(self, number: int) -> str:
         raise Unreadable(f"record {number} names no topic, and --topic is not given")
 
-    def _on_batch(self, delivered: Delivered) -> None:
-        if delivered.error is None:
-            self._delivered += len(delivered.records)
+    def _on_batch(self, result: BatchResult) -> None:
+        if result.error is None:
+            self._delivered += len(result.records)
         elif not self._sync:
-            self._lose(len(delivered.records), delivered.error)
+            self._lose(len(result.records), result.error)
 
     def _of_one_record(self, error: TooLarge | KafkaError) -> KafkaError:
         """Return the error of one record; raise an error that concerns those after it too."""

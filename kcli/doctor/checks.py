@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from kcli.client.descriptions import PartitionDescription
-from kcli.doctor.snapshot import REBALANCING, Snapshot, lags
+from kcli.doctor.snapshot import REBALANCING, ClusterSnapshot, lags
 from kserver.errors import KafkaError
 from kserver.model import BrokerId, TopicPartition
 
@@ -37,7 +37,7 @@ class Finding(NamedTuple):
     remedy: str
 
 
-def addresses(snapshot: Snapshot) -> Iterator[Finding]:
+def addresses(snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Yield addresses of brokers that clients on this machine cannot reach."""
     for address, why in snapshot.bootstrap.items():
         yield Finding(
@@ -73,7 +73,7 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def brokers(snapshot: Snapshot) -> Iterator[Finding]:
+def brokers(snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Yield brokers that hold replicas and are down."""
     dead_replicas: Counter[BrokerId] = Counter()
     for _, partition in _partitions(snapshot):
@@ -87,7 +87,7 @@ def brokers(snapshot: Snapshot) -> Iterator[Finding]:
         )
 
 
-def partitions(snapshot: Snapshot) -> Iterator[Finding]:
+def partitions(snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Yield partitions without a leader, or with replicas out of sync, and the reason; those with
     the same reason together.
     """
@@ -123,7 +123,7 @@ def partitions(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _why(
-    snapshot: Snapshot,
+    snapshot: ClusterSnapshot,
     key: TopicPartition,
     replicas: Iterable[BrokerId],
     failed: Mapping[BrokerId, str],
@@ -142,7 +142,7 @@ def _why(
     return ", ".join(reasons)
 
 
-def _failed_disks(snapshot: Snapshot) -> dict[BrokerId, str]:
+def _failed_disks(snapshot: ClusterSnapshot) -> dict[BrokerId, str]:
     return {
         broker: directory.path
         for broker, directories in snapshot.log_dirs.items()
@@ -152,7 +152,7 @@ def _failed_disks(snapshot: Snapshot) -> dict[BrokerId, str]:
     }
 
 
-def disks(snapshot: Snapshot) -> Iterator[Finding]:
+def disks(snapshot: ClusterSnapshot) -> Iterator[Finding]:
     for broker, directories in sorted(snapshot.log_dirs.items()):
         if isinstance(directories, KafkaError):
             continue
@@ -177,7 +177,7 @@ def disks(snapshot: Snapshot) -> Iterator[Finding]:
                     )
 
 
-def settings(snapshot: Snapshot) -> Iterator[Finding]:
+def settings(snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Yield settings that differ between brokers, or that contradict each other."""
     by_name: defaultdict[str, dict[BrokerId, str | None]] = defaultdict(dict)
     for broker, configs in snapshot.broker_configs.items():
@@ -224,7 +224,7 @@ LESS = (
 """If the first is above the second, the third is the consequence."""
 
 
-def _config_combinations(snapshot: Snapshot, broker: BrokerId) -> Iterator[Finding]:
+def _config_combinations(snapshot: ClusterSnapshot, broker: BrokerId) -> Iterator[Finding]:
     configs = snapshot.broker_configs[broker]
 
     def number(name: str) -> int | None:
@@ -251,7 +251,7 @@ def _config_combinations(snapshot: Snapshot, broker: BrokerId) -> Iterator[Findi
         )
 
 
-def _replication_settings(snapshot: Snapshot) -> Iterator[Finding]:
+def _replication_settings(snapshot: ClusterSnapshot) -> Iterator[Finding]:
     single = []
     for topic in sorted(snapshot.topics.values()):
         replicas = min((len(p.replicas) for p in topic.partitions), default=0)
@@ -286,7 +286,7 @@ def _replication_settings(snapshot: Snapshot) -> Iterator[Finding]:
         )
 
 
-def clocks(snapshot: Snapshot) -> Iterator[Finding]:
+def clocks(snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Yield partitions with records from the future, due to a producer's clock, or the broker's."""
     for key, newest in sorted(snapshot.newest_ms.items()):
         if newest > snapshot.now_ms + CLOCK_MS:
@@ -300,7 +300,7 @@ def clocks(snapshot: Snapshot) -> Iterator[Finding]:
             )
 
 
-def groups(snapshot: Snapshot) -> Iterator[Finding]:
+def groups(snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Yield groups that stay in a rebalance, or whose members make no progress."""
     for name, group in sorted(snapshot.groups.items()):
         if group.state in REBALANCING and group.later_state in REBALANCING:
@@ -329,7 +329,7 @@ def groups(snapshot: Snapshot) -> Iterator[Finding]:
             )
 
 
-def transactions(snapshot: Snapshot) -> Iterator[Finding]:
+def transactions(snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Yield transactions that block readers of read_committed."""
     kept_back = {p for p, end in snapshot.stable_ends.items() if end < snapshot.ends.get(p, 0)}
     explained: set[TopicPartition] = set()
@@ -355,7 +355,7 @@ def transactions(snapshot: Snapshot) -> Iterator[Finding]:
         )
 
 
-def versions(snapshot: Snapshot) -> Iterator[Finding]:
+def versions(snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Yield a finding if brokers support different versions of the protocol."""
     kinds: defaultdict[tuple[tuple[int, tuple[int, int]], ...], list[BrokerId]] = defaultdict(list)
     for broker, offered in sorted(snapshot.api_versions.items()):
@@ -370,7 +370,7 @@ def versions(snapshot: Snapshot) -> Iterator[Finding]:
         )
 
 
-def _partitions(snapshot: Snapshot) -> Iterator[tuple[TopicPartition, PartitionDescription]]:
+def _partitions(snapshot: ClusterSnapshot) -> Iterator[tuple[TopicPartition, PartitionDescription]]:
     """Yield all partitions, those of internal topics last."""
     topics = snapshot.topics.items()
     for name, topic in sorted(topics, key=lambda item: (item[1].is_internal, item[0])):
@@ -378,7 +378,7 @@ def _partitions(snapshot: Snapshot) -> Iterator[tuple[TopicPartition, PartitionD
             yield TopicPartition(name, partition.partition), partition
 
 
-def _setting(snapshot: Snapshot, topic: str, name: str) -> int | None:
+def _setting(snapshot: ClusterSnapshot, topic: str, name: str) -> int | None:
     entry = snapshot.topic_configs.get(topic, {}).get(name)
     return int(entry.value) if entry is not None and entry.value else None
 
@@ -395,7 +395,7 @@ def _list_of(names: Iterable[str], what: str) -> str:
     return f"{what}{'' if len(all_of) == 1 else 's'} {text}"
 
 
-CHECKS: Mapping[str, Callable[[Snapshot], Iterator[Finding]]] = {
+CHECKS: Mapping[str, Callable[[ClusterSnapshot], Iterator[Finding]]] = {
     "addresses": addresses,
     "brokers": brokers,
     "partitions": partitions,

@@ -17,8 +17,8 @@ from kcli.client.descriptions import (
 )
 from kcli.client.errors import ClientError
 from kcli.client.offsets import READ_COMMITTED
-from kcli.reach import BrokerUnreachable, unreachable, versions_at
-from kcli.running import reason
+from kcli.command_runner import reason
+from kcli.reachability import BrokerUnreachable, unreachable, versions_at
 from kserver.errors import KafkaError, ProtocolError
 from kserver.model import BrokerId, Offset, TopicPartition
 from kserver.wire.special_offsets import LATEST, MAX_TIMESTAMP
@@ -33,7 +33,7 @@ ENDED = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
 Configs = Mapping[str, ConfigEntry]
 
 
-class OpenTransaction(NamedTuple):
+class TransactionSummary(NamedTuple):
     transactional_id: str
     state: str
     open_ms: int
@@ -53,7 +53,7 @@ class GroupProgress:
 
 
 @dataclass
-class Snapshot:
+class ClusterSnapshot:
     now_ms: int
     brokers: Mapping[BrokerId, Node]
     bootstrap: Mapping[str, str] = field(default_factory=dict)
@@ -71,12 +71,14 @@ class Snapshot:
     newest_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
     """The greatest timestamp of any record."""
     groups: Mapping[str, GroupProgress] = field(default_factory=dict)
-    transactions: tuple[OpenTransaction, ...] = ()
+    transactions: tuple[TransactionSummary, ...] = ()
     refusals: list[str] = field(default_factory=list)
     """Requests that the cluster refused, each with the reason."""
 
 
-async def take(admin: Admin, bootstrap: Sequence[str], now_ms: int, watch_s: float) -> Snapshot:
+async def take(
+    admin: Admin, bootstrap: Sequence[str], now_ms: int, watch_s: float
+) -> ClusterSnapshot:
     """Take a snapshot; groups that lag are described again after `watch_s`. Raises ClientError and
     KafkaError if the cluster can be reached but reports nothing at all.
     """
@@ -86,9 +88,9 @@ async def take(admin: Admin, bootstrap: Sequence[str], now_ms: int, watch_s: flo
         f"{host}:{port}": why for (host, port), why in zip(addresses, whys, strict=True) if why
     }
     if len(closed) == len(addresses):
-        return Snapshot(now_ms, {}, closed)
+        return ClusterSnapshot(now_ms, {}, closed)
     nodes = {node.id: node for node in await admin.nodes()}
-    snapshot = Snapshot(now_ms, nodes, closed)
+    snapshot = ClusterSnapshot(now_ms, nodes, closed)
     await _look_at_addresses(admin, snapshot)
     reached = [broker for broker in nodes if broker not in snapshot.unreachable]
     await _attempt(snapshot, "topics", _ask_for_topics(admin, snapshot))
@@ -105,7 +107,9 @@ async def take(admin: Admin, bootstrap: Sequence[str], now_ms: int, watch_s: flo
     return snapshot
 
 
-async def _attempt(snapshot: Snapshot, what: str, asking: Coroutine[None, None, None]) -> None:
+async def _attempt(
+    snapshot: ClusterSnapshot, what: str, asking: Coroutine[None, None, None]
+) -> None:
     """Await a request; if it is refused, note that, so that the other requests go on."""
     try:
         await asking
@@ -113,7 +117,7 @@ async def _attempt(snapshot: Snapshot, what: str, asking: Coroutine[None, None, 
         snapshot.refusals.append(f"{what}: {reason(error)}")
 
 
-async def _look_at_addresses(admin: Admin, snapshot: Snapshot) -> None:
+async def _look_at_addresses(admin: Admin, snapshot: ClusterSnapshot) -> None:
     async def look(node: Node) -> None:
         try:
             versions[node.id] = await versions_at(admin, node)
@@ -126,12 +130,14 @@ async def _look_at_addresses(admin: Admin, snapshot: Snapshot) -> None:
     snapshot.unreachable, snapshot.api_versions = silent, versions
 
 
-async def _ask_for_topics(admin: Admin, snapshot: Snapshot) -> None:
+async def _ask_for_topics(admin: Admin, snapshot: ClusterSnapshot) -> None:
     described = await admin.describe_topics([topic.name for topic in await admin.list_topics()])
     snapshot.topics = {n: d for n, d in described.items() if not isinstance(d, KafkaError)}
 
 
-async def _ask_for_settings(admin: Admin, snapshot: Snapshot, reached: Iterable[BrokerId]) -> None:
+async def _ask_for_settings(
+    admin: Admin, snapshot: ClusterSnapshot, reached: Iterable[BrokerId]
+) -> None:
     resources = [(ResourceType.BROKER, str(broker)) for broker in reached]
     resources += [(ResourceType.TOPIC, topic) for topic in snapshot.topics]
     answers = await admin.describe_configs(resources)
@@ -146,15 +152,17 @@ async def _ask_for_settings(admin: Admin, snapshot: Snapshot, reached: Iterable[
     snapshot.topic_configs = {n: c for (t, n), c in configs.items() if t is ResourceType.TOPIC}
 
 
-async def _ask_for_log_dirs(admin: Admin, snapshot: Snapshot, reached: Iterable[BrokerId]) -> None:
+async def _ask_for_log_dirs(
+    admin: Admin, snapshot: ClusterSnapshot, reached: Iterable[BrokerId]
+) -> None:
     snapshot.log_dirs = await admin.describe_log_dirs(reached)
 
 
-async def _ask_for_reassignments(admin: Admin, snapshot: Snapshot) -> None:
+async def _ask_for_reassignments(admin: Admin, snapshot: ClusterSnapshot) -> None:
     snapshot.reassignments = await admin.list_reassignments()
 
 
-async def _ask_for_offsets(admin: Admin, snapshot: Snapshot) -> None:
+async def _ask_for_offsets(admin: Admin, snapshot: ClusterSnapshot) -> None:
     led = [
         TopicPartition(topic.name, partition.partition)
         for topic in snapshot.topics.values()
@@ -173,7 +181,7 @@ async def _ask_for_offsets(admin: Admin, snapshot: Snapshot) -> None:
     }
 
 
-async def _ask_for_groups(admin: Admin, snapshot: Snapshot, watch_s: float) -> None:
+async def _ask_for_groups(admin: Admin, snapshot: ClusterSnapshot, watch_s: float) -> None:
     """Collect the groups with members; twice if one of them lags, or is between two generations."""
     names = [listing.group for listing in await admin.groups.listings()]
     described = await admin.groups.describe(names)
@@ -207,7 +215,7 @@ async def _committed(
     }
 
 
-def lags(snapshot: Snapshot, group: GroupProgress) -> dict[TopicPartition, int]:
+def lags(snapshot: ClusterSnapshot, group: GroupProgress) -> dict[TopicPartition, int]:
     """Return the partitions that had more records than the group had committed at first, and how
     many more.
     """
@@ -218,11 +226,11 @@ def lags(snapshot: Snapshot, group: GroupProgress) -> dict[TopicPartition, int]:
     }
 
 
-async def _ask_for_transactions(admin: Admin, snapshot: Snapshot) -> None:
+async def _ask_for_transactions(admin: Admin, snapshot: ClusterSnapshot) -> None:
     listed = await admin.transactions.listings()
     unfinished = [listing.transactional_id for listing in listed if listing.state not in ENDED]
     snapshot.transactions = tuple(
-        OpenTransaction(
+        TransactionSummary(
             name,
             description.state,
             snapshot.now_ms - description.started_at,

@@ -41,7 +41,7 @@ HTTP = "http.listener"
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterPlan:
+class LocalClusterPlan:
     """`port` is that of broker 1, and 0 means a free one for each; `overrides` are keys of
     server.properties for all brokers.
     """

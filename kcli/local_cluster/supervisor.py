@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from kcli.local_cluster.membership import is_complete
-from kcli.local_cluster.plan import HOST, ClusterPlan, left_alone
+from kcli.local_cluster.plan import HOST, LocalClusterPlan, left_alone
 from kcli.options import Refused
 from kcli.output import answer, complain
 from kcli.server_processes import READY, ending, fork, load_servers, serve_broker, serve_zookeeper
@@ -49,7 +49,7 @@ class StoppedAtOnce(Exception):
     """A second signal to stop."""
 
 
-class Server:
+class SupervisedServer:
     """A process of the cluster, over all its starts, with the same address."""
 
     def __init__(self, name: str, address: str, serve: Callable[[str], int]) -> None:
@@ -73,27 +73,27 @@ class Server:
 class Supervisor:
     """Runs a cluster; `run` returns the exit status."""
 
-    def __init__(self, plan: ClusterPlan, *, restart: bool) -> None:
+    def __init__(self, plan: LocalClusterPlan, *, restart: bool) -> None:
         self._plan = plan
         self._restart = restart
         self._selector = selectors.DefaultSelector()
         self._is_stopping = False
         self._signals = 0
         self._number = 0
-        self._zookeeper = Server(
+        self._zookeeper = SupervisedServer(
             "zookeeper", f"{HOST}:0", lambda address: serve_zookeeper(plan.zookeeper(address))
         )
         self._brokers = {id: self._broker(id) for id in plan.ids}
         self._width = max(len(server.name) for server in self._servers)
 
-    def _broker(self, id: int) -> Server:
+    def _broker(self, id: int) -> SupervisedServer:
         def serve(address: str) -> int:
             return serve_broker(self._plan.broker(id, address, self._zookeeper.address))
 
-        return Server(f"broker {id}", f"{HOST}:{self._plan.port_of(id)}", serve)
+        return SupervisedServer(f"broker {id}", f"{HOST}:{self._plan.port_of(id)}", serve)
 
     @property
-    def _servers(self) -> list[Server]:
+    def _servers(self) -> list[SupervisedServer]:
         return [self._zookeeper, *self._brokers.values()]
 
     def run(self) -> int:
@@ -132,7 +132,7 @@ class Supervisor:
             return 1
         return 0
 
-    def _start_servers(self, servers: list[Server]) -> bool:
+    def _start_servers(self, servers: list[SupervisedServer]) -> bool:
         """Start the servers; return whether all of them run."""
         for server in servers:
             self._start(server)
@@ -172,7 +172,7 @@ class Supervisor:
             if self._selector.get_map().get(key.fd) == key:
                 key.data()
 
-    def _start(self, server: Server) -> None:
+    def _start(self, server: SupervisedServer) -> None:
         server.is_ready, server.died_at, server.cut = False, None, b""
         server.started_at = time.monotonic()
         server.output, end = os.pipe()
@@ -184,7 +184,7 @@ class Supervisor:
 
     # Output and ends of servers
 
-    def _read(self, server: Server) -> bool:
+    def _read(self, server: SupervisedServer) -> bool:
         """Print the lines the server has written; return False at the end of its output."""
         data = os.read(server.output, READ_BYTES)
         *lines, server.cut = (server.cut + data).split(b"\n")
@@ -192,7 +192,7 @@ class Supervisor:
             self._take(server, line.decode(errors="replace"))
         return bool(data)
 
-    def _take(self, server: Server, line: str) -> None:
+    def _take(self, server: SupervisedServer, line: str) -> None:
         if line.startswith(READY):
             server.address = line.removeprefix(READY)
             server.is_ready = True
@@ -201,7 +201,7 @@ class Supervisor:
         server.lines.append(line)
         complain(f"{server.name:{self._width}} | {line}")
 
-    def _end(self, server: Server) -> None:
+    def _end(self, server: SupervisedServer) -> None:
         """Handle the end of its process, after its remaining output."""
         assert server.pid is not None
         _, status = os.waitpid(server.pid, 0)
@@ -221,7 +221,7 @@ class Supervisor:
 
     # Stopping
 
-    def _stop(self, servers: list[Server]) -> None:
+    def _stop(self, servers: list[SupervisedServer]) -> None:
         """Stop these servers at the same time."""
         running = [server for server in servers if server.pid is not None]
         for server in running:
@@ -238,7 +238,7 @@ class Supervisor:
                     "and is killed; acknowledged records are in its log"
                 )
 
-    def _kill(self, server: Server) -> None:
+    def _kill(self, server: SupervisedServer) -> None:
         if server.pid is not None:
             server.is_stopping = True
             os.kill(server.pid, signal.SIGKILL)
@@ -344,7 +344,7 @@ OTHER_DATA = (
 )
 
 
-def _why(server: Server) -> str:
+def _why(server: SupervisedServer) -> str:
     """Return the reasons among the last lines of its log."""
     said = list(server.lines)
     for command in _REASONS:

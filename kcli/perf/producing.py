@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from kcli.command_runner import reason
 from kcli.perf.payloads import Payloads
 from kcli.perf.schedule import Fixed, Schedule, Unlimited
 from kcli.perf.tally import Sum, Tally
-from kcli.running import reason
 
 if TYPE_CHECKING:
     from kcli.client.config import ProducerConfig
-    from kcli.client.producer import Delivered, Producer
+    from kcli.client.producer import BatchResult, Producer
 
 AT_ONCE = 2000
 
@@ -30,7 +30,7 @@ _value = itemgetter(2)
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class ProducerLoad:
     """`rate` is in records per second, None without a limit."""
 
     topic: str
@@ -49,7 +49,10 @@ class Producing:
     """
 
     def __init__(
-        self, load: Load, config: ProducerConfig, on_window: Callable[[Sum, int, bool], object]
+        self,
+        load: ProducerLoad,
+        config: ProducerConfig,
+        on_window: Callable[[Sum, int, bool], object],
     ) -> None:
         self.lost: Counter[str] = Counter()
         """Numbers of records that were not delivered, by reason."""
@@ -134,11 +137,11 @@ class Producing:
         if until_s is not None:
             await producer.commit_transaction()
 
-    def _on_batch(self, delivered: Delivered) -> None:
+    def _on_batch(self, result: BatchResult) -> None:
         """Count the outcome of a batch; its timestamps never decrease."""
-        records = delivered.records
-        if delivered.error is not None:
-            self.lost[reason(delivered.error)] += len(records)
+        records = result.records
+        if result.error is not None:
+            self.lost[reason(result.error)] += len(records)
             return
         now_s = asyncio.get_running_loop().time()
         elapsed_s, at = now_s - self._start_s, 0

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
+from kcli.command_runner import raise_first
 from kcli.options import Refused
 from kcli.perf.payloads import letters
 from kcli.perf.tally import Sum, Tally
-from kcli.running import raise_first
 from kserver.model import TopicPartition
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from kcli.client.admin import Admin, TopicDescription
 from kcli.client.descriptions import Reassignment
 from kcli.client.errors import ClusterUnreachable, TimedOut
+from kcli.command_runner import raise_first, reason, unwrap
 from kcli.error_texts import exception
 from kcli.options import Refused
 from kcli.output import answer, complain, would
@@ -34,7 +35,6 @@ from kcli.reassignment.states import (
     places,
     reassignment_line,
 )
-from kcli.running import raise_first, reason, unwrap
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import BrokerId, TopicPartition
 

@@ -41,7 +41,7 @@ class PlannedMove(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Journal:
+class ReassignmentJournal:
     path: Path
     cluster_id: str
     throttle: int | None
@@ -112,13 +112,13 @@ class Journal:
         except OSError as error:
             raise Refused(f"{self.path}: {error.strerror}; name another with --journal") from error
 
-    def at(self, done: int) -> Journal:
+    def at(self, done: int) -> ReassignmentJournal:
         """Write and return the journal with this number of batches done."""
         after = replace(self, done=done)
         after.write()
         return after
 
-    def undoing(self) -> Journal:
+    def undoing(self) -> ReassignmentJournal:
         """Write and return the journal that reverts all batches that were begun, the last first; it
         replaces this one.
         """

@@ -21,12 +21,12 @@ from rich.filesize import decimal
 
 from kcli.client.descriptions import ConfigResource, Reassignment
 from kcli.client.errors import ClientError
+from kcli.command_runner import reason
 from kcli.options import Refused
 from kcli.output import answer, complain, transient
 from kcli.reassignment import throttles
-from kcli.reassignment.journal import Journal, PlannedMove
+from kcli.reassignment.journal import PlannedMove, ReassignmentJournal
 from kcli.reassignment.sizes import bytes_of_replicas
-from kcli.running import reason
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.model import BrokerId, TopicPartition
 
@@ -41,7 +41,7 @@ UNREACHED = (ClientError, KafkaError, ProtocolError, OSError)
 
 
 class Mover:
-    def __init__(self, admin: Admin, journal: Journal) -> None:
+    def __init__(self, admin: Admin, journal: ReassignmentJournal) -> None:
         self._admin = admin
         self._journal = journal
         self._total = sum(m.bytes for batch in journal.batches[journal.done :] for m in batch)

@@ -15,7 +15,7 @@ Replicas = tuple[BrokerId, ...]
 """Replicas of one partition; the first is the preferred leader."""
 
 
-class Load(NamedTuple):
+class BrokerLoad(NamedTuple):
     """The load of one broker."""
 
     leaders: int
@@ -58,10 +58,10 @@ class Placement:
         """
         return (self.racks.get(broker) or broker) if self._has_racks else broker
 
-    def loads(self) -> dict[BrokerId, Load]:
+    def loads(self) -> dict[BrokerId, BrokerLoad]:
         """Return loads by broker id, including removed brokers that still have replicas."""
         return {
-            broker: Load(self.leaders[broker], self.counts[broker], self.bytes[broker])
+            broker: BrokerLoad(self.leaders[broker], self.counts[broker], self.bytes[broker])
             for broker in sorted(self.counts)
             if broker in self.racks or self.counts[broker]
         }

@@ -13,7 +13,7 @@ from rich.filesize import decimal
 from kcli.options import Refused, name_filter
 from kcli.output import answer
 from kcli.reassignment import planner
-from kcli.reassignment.journal import Journal, PlannedMove, batches, default_path
+from kcli.reassignment.journal import PlannedMove, ReassignmentJournal, batches, default_path
 from kcli.reassignment.mover import Mover
 from kcli.reassignment.placement import Placement, bytes_moved, changes
 from kcli.reassignment.plans import brokers_of
@@ -52,7 +52,7 @@ async def plan(admin: Admin, options: SimpleNamespace, out: Rows | None) -> None
             "partitions are being moved already; run k reassign-partitions --list to see them"
         )
     in_batches = batches(moves, options.batch)
-    journal = Journal(path, cluster_id, options.throttle, in_batches)
+    journal = ReassignmentJournal(path, cluster_id, options.throttle, in_batches)
     journal.write()
     await _carry_out(admin, journal)
 
@@ -73,15 +73,15 @@ async def undo(admin: Admin, options: SimpleNamespace) -> None:
     await _carry_out(admin, journal.undoing())
 
 
-async def _carry_out(admin: Admin, journal: Journal) -> None:
+async def _carry_out(admin: Admin, journal: ReassignmentJournal) -> None:
     await Mover(admin, journal).run()
     moved = sum(map(len, journal.batches))
     answer(f"Done.  Partitions that are where they should be now: {moved}.  Nothing is throttled.")
 
 
-async def _journal(admin: Admin, options: SimpleNamespace) -> Journal:
+async def _journal(admin: Admin, options: SimpleNamespace) -> ReassignmentJournal:
     cluster_id = (await admin.describe_cluster()).cluster_id or ""
-    journal = Journal.read(_path(options, cluster_id))
+    journal = ReassignmentJournal.read(_path(options, cluster_id))
     if journal.cluster_id != cluster_id:
         raise Refused(f"{journal.path} is of cluster {journal.cluster_id}, not of {cluster_id}")
     return journal

@@ -24,14 +24,14 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from itertools import pairwise
 
-from kcli.reassignment.placement import Load, Placement, Replicas
+from kcli.reassignment.placement import BrokerLoad, Placement, Replicas
 from kserver.model import BrokerId, TopicPartition
 
 TOLERANCE = 0.1
 """Share of the mean by which a broker's bytes may exceed it."""
 
 
-NOTHING = Load(0, 0, 0)
+NOTHING = BrokerLoad(0, 0, 0)
 
 
 class Unplaceable(Exception):

@@ -138,10 +138,10 @@ class Rows:
 
     def refused(self, subject: str | None, error: Exception) -> None:
         """Report that one item has no row, and why; the exit status becomes that of the error."""
-        from kcli import running
+        from kcli import command_runner
 
-        self.status = self.status or running.status_of(error)
-        self.problem(subject, _code(error), running.reason(error))
+        self.status = self.status or command_runner.status_of(error)
+        self.problem(subject, _code(error), command_runner.reason(error))
 
     def problem(self, subject: str | None, code: str, message: str) -> None:
         """Report a problem of an item; the exit status is not affected."""
@@ -173,27 +173,27 @@ class Rows:
         if isinstance(error, KeyboardInterrupt | SystemExit):
             self._note(None, "INTERRUPTED", "ended by a signal")
         elif error is not None:
-            from kcli import running
+            from kcli import command_runner
 
-            ends = (*running.EXPECTED, OSError)
+            ends = (*command_runner.EXPECTED, OSError)
             if not isinstance(error, ends) or isinstance(error, BrokenPipeError):
                 return
             assert isinstance(error, Exception)
-            self._note(None, _code(error), running.reason(error))
+            self._note(None, _code(error), command_runner.reason(error))
         self._begin()
         answer(self._writer.tail(self._errors), end="")
 
 
 def _code(error: Exception) -> str:
     """Return the protocol's name of the error, or the kind of an error that is not a broker's."""
-    from kcli import running
+    from kcli import command_runner
     from kcli.client.errors import ClientError
     from kcli.statuses import TIMED_OUT
     from kserver.errors import ConfigError, KafkaError, ProtocolError
 
     if isinstance(error, KafkaError):
         return error.code.name.upper()
-    if isinstance(error, TimeoutError) or running.status_of(error) == TIMED_OUT:
+    if isinstance(error, TimeoutError) or command_runner.status_of(error) == TIMED_OUT:
         return "TIMED_OUT"
     if isinstance(error, ProtocolError):
         return "INVALID"

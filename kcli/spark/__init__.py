@@ -13,18 +13,22 @@ Options and columns have the meaning they have in Spark's own Kafka source, `for
     stream       spark.readStream: offsets as checkpoints, limits of a micro-batch
     checkpoint_ids
                  the ids of topics in these offsets
-    planning     ranges of tasks, ends of micro-batches, data loss
+    offset_ranges
+                 ranges of tasks, ends of micro-batches, data loss
     patterns     topics that match subscribePattern
     logs         the topics' partitions and their offsets
-    fetching     one range of offsets from its leader
-    decoding     record batches into batches of Arrow
+    range_fetcher
+                 one range of offsets from its leader
+    batch_decoder
+                 record batches into batches of Arrow
     columns,     the records' bytes into its columns, with numpy; the same in C
       _columns.c
     write_options the options of a write, and the columns of its rows
     sink         writers of batches and streams
     row_producer, rows
                  a task's rows on their way into a producer
-    encoding     columns of Arrow into batches of records, many rows a step
+    batch_encoder
+                 columns of Arrow into batches of records, many rows a step
     letters      rows that cannot be written, as records for a dead letter topic
     transactional_sink
                  exactly once: tasks leave transactions open, the driver ends them
@@ -33,10 +37,11 @@ Options and columns have the meaning they have in Spark's own Kafka source, `for
     values       decoding of a value's bytes, as expressions
     value_options, value_columns
                  the same as options of a read
-    msgpack_values, json_values, fitting
+    msgpack_values, json_values, schema_converter
                  bytes into columns of a schema's types, or the reason why not
-    submitting   the arguments of `k spark-submit`, checked
-    shipping     this package as a zip, for executors
+    submission   the arguments of `k spark-submit`, checked
+    package_archive
+                 this package as a zip, for executors
     jobs/        the jobs of `k spark-submit JOB`
     progress     the progress of streams
     installation Spark's scripts, and the environment they need

@@ -17,8 +17,8 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from kcli.client.blocking import Blocking
 from kcli.spark.filters import Bounds, bounds_of
 from kcli.spark.logs import Logs
+from kcli.spark.offset_ranges import KafkaOffsetRange, grouped, split
 from kcli.spark.options import ReadOptions
-from kcli.spark.planning import KafkaOffsetRange, grouped, split
 from kcli.spark.processes import keep_modules
 from kcli.spark.value_columns import ValueColumns
 
@@ -92,7 +92,7 @@ def read(
     """
     if not isinstance(partition, BatchTask):
         return
-    from kcli.spark.fetching import read_ranges  # imported here: planning does not need it
+    from kcli.spark.range_fetcher import read_ranges  # imported here: planning does not need it
 
     keep_modules()
     for offset_range, batch in read_ranges(options, partition.ranges, columns.read):

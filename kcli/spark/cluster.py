@@ -22,7 +22,7 @@ from typing import Any
 
 from kcli.options import Refused
 from kcli.spark import installation, standalone
-from kcli.spark.standalone import ClusterPlan, ClusterProcess, Process
+from kcli.spark.standalone import ClusterProcess, Process, SparkClusterPlan
 
 LOOK_AGAIN_S = 0.1
 ANSWER_S = 5.0
@@ -40,7 +40,7 @@ def start(
     cores: int,
     memory: str,
     timeout_s: float,
-) -> ClusterPlan:
+) -> SparkClusterPlan:
     """Start a cluster, and return once all workers have registered with the master.
 
     Raises Refused or TimeoutError if that fails; then no process is left running.
@@ -54,7 +54,7 @@ def start(
                 "with k spark-cluster stop, or start another one with another --dir"
             )
         ports = _usable_port(host, port, "--port"), _usable_port(host, ui_port, "--ui-port")
-        plan = ClusterPlan(directory, host, *ports, _free_ports(host, workers), cores, memory)
+        plan = SparkClusterPlan(directory, host, *ports, _free_ports(host, workers), cores, memory)
         with open(plan.settings_file, "w", encoding="utf-8") as file:
             file.write(standalone.settings_text())
         launch = _Launch(plan, [script], environment, time.monotonic() + timeout_s)
@@ -119,7 +119,7 @@ def processes(directory: str) -> Iterator[Process]:
 class _Launch:
     def __init__(
         self,
-        plan: ClusterPlan,
+        plan: SparkClusterPlan,
         script: Sequence[str],
         environment: dict[str, str],
         deadline_s: float,

@@ -12,7 +12,7 @@ import sys
 
 from kcli.options import Refused
 from kcli.spark import quick_start
-from kcli.spark.submitting import environment
+from kcli.spark.submission import environment
 
 QUIET_JAVA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "jobs", "java")
 EXTRA = "install k-kafka with the extra spark: pip install 'k-kafka[spark]'"

@@ -46,7 +46,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from kcli.spark.fitting import (
+from kcli.spark.schema_converter import (
     ColumnReadFailed,
     Converter,
     Decoded,

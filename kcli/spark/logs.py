@@ -19,6 +19,7 @@ from uuid import UUID
 from kcli.client.cluster import Cluster
 from kcli.client.config import ConsumerConfig
 from kcli.client.offsets import ISOLATIONS, list_offsets
+from kcli.spark.offset_ranges import clamp
 from kcli.spark.options import (
     AllPartitions,
     Assign,
@@ -31,7 +32,6 @@ from kcli.spark.options import (
     listed,
 )
 from kcli.spark.patterns import matching
-from kcli.spark.planning import clamp
 from kserver.errors import ConfigError, ErrorCode, KafkaError
 from kserver.model import TopicPartition
 from kserver.wire.special_offsets import EARLIEST, LATEST

@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
 
 from kcli.client.group_descriptions import CommittedOffset
-from kcli.client.transactions import HandedOver
+from kcli.client.transactions import TransactionHandover
 
 
 class Unrepeatable(Exception):
@@ -47,7 +47,7 @@ class TaskPart(NamedTuple):
     task: int
     batch_id: int | None
     amount: Amount
-    handed: HandedOver | None
+    handover: TransactionHandover | None
 
 
 def marker_of(batch_id: int, amount: Amount) -> CommittedOffset:
@@ -89,8 +89,8 @@ def in_order(parts: list[TaskPart]) -> tuple[list[TaskPart], list[TaskPart]]:
     the batch before.
     """
     first, *rest = sorted(parts)
-    if first.handed is not None:
-        if done := [part.task for part in rest if part.handed is None]:
+    if first.handover is not None:
+        if done := [part.task for part in rest if part.handover is None]:
             raise Unrepeatable(
                 f"batch {first.batch_id}: task {done[0]} has written it before and task"
                 f" {first.task} has not: the offsets of its group no longer exist. {_NEED}"
@@ -102,7 +102,7 @@ def in_order(parts: list[TaskPart]) -> tuple[list[TaskPart], list[TaskPart]]:
             f"batch {first.batch_id} is run again by {len(parts)} tasks, and was written in part "
             f"by {first.amount.tasks} before. {_NEED}"
         )
-    return [], [part for part in rest if part.handed is not None]
+    return [], [part for part in rest if part.handover is not None]
 
 
 _NEED = (

@@ -36,7 +36,7 @@ from typing import Any
 import msgpack
 import pyarrow as pa
 
-from kcli.spark.fitting import (
+from kcli.spark.schema_converter import (
     ColumnReadFailed,
     Converter,
     Decoded,

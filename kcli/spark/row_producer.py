@@ -3,7 +3,7 @@
     collected     some MB of rows at a time, since the cost is per step over columns
     by topic      each with its partitions and limits, requested once
     unwritable    rows known to be refused: to dlqTopic, or the task fails
-    encoded       the others, as batches that the producer sends as they are (encoding.py)
+    encoded       the others, as batches that the producer sends as they are (batch_encoder.py)
 
 If records pass interceptors or a custom partitioner they are sent one by one.
 
@@ -29,9 +29,9 @@ from kcli.client.config import ProducerConfig
 from kcli.client.configs import Query, describe
 from kcli.client.descriptions import ResourceType
 from kcli.client.errors import ClientError, TimedOut, TransactionFailed
-from kcli.client.partition_queue import Delivered
+from kcli.client.partition_queue import BatchResult
 from kcli.client.producer import Producer, wall_clock_ms
-from kcli.spark.encoding import Columns, Marks, Numbers, encoded, headers_of, partitions_of
+from kcli.spark.batch_encoder import Columns, Marks, Numbers, encoded, headers_of, partitions_of
 from kcli.spark.letters import letter_of
 from kcli.spark.markers import Amount
 from kcli.spark.rows import rows_of
@@ -94,11 +94,11 @@ class RowProducer:
             if name in self._columns:
                 self._bytes += pc.sum(pc.binary_length(batch.column(name))).as_py() or 0
 
-    def on_batch(self, delivered: Delivered) -> None:
+    def on_batch(self, result: BatchResult) -> None:
         """Note the outcome of a batch; the producer's `on_batch`."""
-        if delivered.error is not None and self._failed is None:
-            where = f"{delivered.topic}-{delivered.partition}"
-            self._failed = WriteFailed(f"write to {where} failed: {delivered.error}")
+        if result.error is not None and self._failed is None:
+            where = f"{result.topic}-{result.partition}"
+            self._failed = WriteFailed(f"write to {where} failed: {result.error}")
 
     def check(self) -> None:
         """Raises WriteFailed with the first failure, if there was one."""

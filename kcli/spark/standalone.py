@@ -31,7 +31,7 @@ MEMORY = re.compile(r"0*[1-9][0-9]*([kmgt]b?|b)?", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class ClusterPlan:
+class SparkClusterPlan:
     """A cluster to start; the ports are free ones."""
 
     directory: str

@@ -39,8 +39,8 @@ from kcli.spark.checkpoint_ids import (
     recreated,
 )
 from kcli.spark.logs import Ids, Logs
+from kcli.spark.offset_ranges import DataLost, KafkaOffsetRange, changed, limited
 from kcli.spark.options import Offsets, ReadOptions, checkpoint_of, offsets_of
-from kcli.spark.planning import DataLost, KafkaOffsetRange, changed, limited
 from kcli.spark.value_columns import ValueColumns
 from kserver.model import TopicPartition
 from kserver.wire.special_offsets import EARLIEST, LATEST

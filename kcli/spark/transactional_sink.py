@@ -51,8 +51,8 @@ from kcli.client.config import AdminConfig
 from kcli.client.errors import ClientError, ProducerFenced, TransactionFailed
 from kcli.client.group_descriptions import CommittedOffset
 from kcli.client.groups import Groups
-from kcli.client.handover import TransactionSuccessor
 from kcli.client.producer import Producer
+from kcli.client.transaction_successor import TransactionSuccessor
 from kcli.spark.markers import TaskPart, expect_same, in_order, marker_of, written_before
 from kcli.spark.row_producer import RowProducer, WriteFailed
 from kcli.spark.write_options import WriteOptions
@@ -153,11 +153,11 @@ def write_in_transaction(
             if task.batch_id is not None and task.number:
                 at = {_place(options): marker_of(task.batch_id, outlet.amount)}
                 producer.send_offsets_to_transaction(at, id)
-            handed = producer.hand_over_transaction()
+            handover = producer.hand_over_transaction()
         except (ClientError, KafkaError) as error:
             outlet.check()
             _refuse(error, id, options)
-        return TaskPart(task.number, task.batch_id, outlet.amount, handed)
+        return TaskPart(task.number, task.batch_id, outlet.amount, handover)
 
 
 async def _marker(producer: Producer, options: WriteOptions, group: str) -> CommittedOffset | None:
@@ -210,22 +210,22 @@ async def _commit(heir: TransactionSuccessor, parts: list[TaskPart], options: Wr
     part, error = failed[0]
     if not isinstance(error, (ClientError, KafkaError)):
         raise error
-    assert part.handed is not None
+    assert part.handover is not None
     beside = ""
     if part.batch_id is None and len(failed) < len(parts):
         beside = f" ({len(parts) - len(failed)} of {len(parts)} tasks' are committed)"
-    _refuse(error, part.handed.transactional_id, options, beside)
+    _refuse(error, part.handover.transactional_id, options, beside)
 
 
 async def commit_part(heir: TransactionSuccessor, part: TaskPart, options: WriteOptions) -> None:
     """Commit one transaction; that of task 0 in a stream with its marker."""
-    handed = part.handed
-    assert handed is not None
+    handover = part.handover
+    assert handover is not None
     if part.batch_id is None or part.task:
-        await heir.commit(handed)
+        await heir.commit(handover)
     else:
         at = {_place(options): marker_of(part.batch_id, part.amount)}
-        await heir.commit(handed, at, handed.transactional_id)
+        await heir.commit(handover, at, handover.transactional_id)
 
 
 def abort(messages: Sequence[object], options: WriteOptions, write: str | None = None) -> None:
@@ -234,20 +234,20 @@ def abort(messages: Sequence[object], options: WriteOptions, write: str | None =
     """
     parts = _parts(messages)
     base = None if write is None else f"{options.transactional_id_prefix}-{write}"
-    handed = []
+    handovers = []
     for part in parts:
-        if part.handed is not None:
-            handed.append(part.handed)
-            base = part.handed.transactional_id.removesuffix(f"-{part.task}")
+        if part.handover is not None:
+            handovers.append(part.handover)
+            base = part.handover.transactional_id.removesuffix(f"-{part.task}")
     silent = sorted({*range(len(messages))} - {part.task for part in parts})
     ids = [] if base is None else [f"{base}-{number}" for number in silent]
 
     async def end_all(heir: TransactionSuccessor) -> list[BaseException | None]:
-        return await asyncio.gather(*map(heir.abort, handed), return_exceptions=True)
+        return await asyncio.gather(*map(heir.abort, handovers), return_exceptions=True)
 
     outcomes: list[object] = []
     try:
-        if handed:
+        if handovers:
             with Blocking(TransactionSuccessor, options.client) as heir:
                 outcomes += heir.run(end_all)
         if ids:

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
 
-from kcli.spark.fitting import Decoded, converter_of
+from kcli.spark.schema_converter import Decoded, converter_of
 from kcli.spark.value_options import ValueOptions
 from kserver.errors import ConfigError
 from kserver.model import TopicPartition

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from kcli.groups import lag as lags
 from kcli.groups.lag import WINDOW, Trend
-from kcli.top.snapshot import GroupSnapshot, Snapshot, TimedResponse
+from kcli.top.snapshot import DashboardSnapshot, GroupSnapshot, TimedResponse
 from kserver.model import BrokerId, Offset, TopicPartition
 
 UP, AWAY = "up", "away"
@@ -92,7 +92,7 @@ class History:
     """
 
     def __init__(self) -> None:
-        self._before: Snapshot | None = None
+        self._before: DashboardSnapshot | None = None
         self._last: Dashboard | None = None
         self._changes: Counter[tuple[str, Subject]] = Counter()
         self._commits: dict[str, _Commits] = defaultdict(_Commits)
@@ -118,7 +118,7 @@ class History:
         ]
         return Dashboard(last.time_ms, None, gone, last.topics, last.groups, {}, why)
 
-    def update(self, now: Snapshot) -> Dashboard:
+    def update(self, now: DashboardSnapshot) -> Dashboard:
         flows = _Flows(self._before, now)
         self._before = now
         self._count_changes(flows)
@@ -299,7 +299,7 @@ class _Commits:
 class _Flows:
     """Changes from one snapshot to the next, by partition."""
 
-    def __init__(self, before: Snapshot | None, now: Snapshot) -> None:
+    def __init__(self, before: DashboardSnapshot | None, now: DashboardSnapshot) -> None:
         self.now = now
         self.same = _same_topics(before, now)
         """Topics that existed before."""
@@ -364,7 +364,7 @@ def _by_all(outs: Mapping[str, Rates], flows: _Flows) -> Rates:
     return rates
 
 
-def _same_topics(before: Snapshot | None, now: Snapshot) -> set[str]:
+def _same_topics(before: DashboardSnapshot | None, now: DashboardSnapshot) -> set[str]:
     """Return the topics that existed before. A topic that was created again has another id, if
     brokers have ids.
     """

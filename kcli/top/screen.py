@@ -12,7 +12,7 @@ from kcli.output import answer, complain
 from kcli.rows.listing import Rows
 from kcli.top import tables
 from kcli.top.rates import Dashboard
-from kcli.top.tables import HEADING, WRONG, Line
+from kcli.top.tables import HEADING, WRONG, TextLine
 
 Show: TypeAlias = Callable[[Dashboard], None]
 
@@ -73,12 +73,12 @@ def on_a_terminal(views: Sequence[str]) -> Iterator[Show]:
     console = Console()
 
     def drawn(dashboard: Dashboard) -> Group:
-        lines = [Line(tables.summary(dashboard), HEADING)]
-        lines += [Line(note, WRONG) for note in tables.notes(dashboard)]
+        lines = [TextLine(tables.summary(dashboard), HEADING)]
+        lines += [TextLine(note, WRONG) for note in tables.notes(dashboard)]
         # One line less, for the cursor.
         height = console.height - 1 - len(lines)
         for table in tables.tables(dashboard, views, height=height, width=console.width):
-            lines += [Line(""), *table]
+            lines += [TextLine(""), *table]
         return Group(
             *(Text(line.text, STYLES[line.style], no_wrap=True, overflow="crop") for line in lines)
         )

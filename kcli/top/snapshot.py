@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from kcli.client import groups, log_dirs, offsets, quorum
 from kcli.client.errors import ClientError
-from kcli.groups.gathering import OF_CONSUMERS
-from kcli.reach import ANSWER_S
-from kcli.running import reason
+from kcli.command_runner import reason
+from kcli.groups.group_queries import OF_CONSUMERS
+from kcli.reachability import ANSWER_S
 from kserver.config.setting import INT_MAX
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.model import BrokerId, Offset, TopicPartition
@@ -75,7 +75,7 @@ class BrokerAnswers:
 
 
 @dataclass
-class Snapshot:
+class DashboardSnapshot:
     time_ms: int
     at_s: float
     controller: BrokerId | None
@@ -141,12 +141,12 @@ class Selection(NamedTuple):
     """Leave out groups without committed offsets of these topics."""
 
 
-async def take(cluster: Cluster, selection: Selection, *, patient: bool) -> Snapshot:
+async def take(cluster: Cluster, selection: Selection, *, patient: bool) -> DashboardSnapshot:
     """Take a snapshot. Raises ClientError, KafkaError, ProtocolError or OSError if no broker
     responds: after a few retries, or if `patient` only after PATIENCE_MS.
     """
     await _learn(cluster, INT_MAX if patient else RETRIES)
-    now = Snapshot(
+    now = DashboardSnapshot(
         round(time.time() * 1000),
         asyncio.get_running_loop().time(),
         cluster.controller,

@@ -34,7 +34,7 @@ NAME_COLUMNS = 30
 HEADING, WRONG = "heading", "wrong"
 
 
-class Line(NamedTuple):
+class TextLine(NamedTuple):
     text: str
     style: str = ""
     """HEADING, WRONG or "": style on a terminal."""
@@ -72,7 +72,7 @@ def tables(
     *,
     height: int | None = None,
     width: int | None = None,
-) -> list[list[Line]]:
+) -> list[list[TextLine]]:
     """Return the lines of each of `views`, cut to `height` lines in total, including a blank one
     before each, and to `width` columns.
     """
@@ -97,18 +97,18 @@ def shared(row_counts: Sequence[int], lines: int) -> list[int]:
     return rooms
 
 
-def _table(view: str, rows: Sequence[Row], room: int, width: int | None) -> list[Line]:
+def _table(view: str, rows: Sequence[Row], room: int, width: int | None) -> list[TextLine]:
     # One line has the number of the others.
     shown = rows if len(rows) <= room else rows[: max(0, room - 1)]
     cells = [HEADINGS[view], *(tuple(map(visible, _CELLS[view](row))) for row in shown)]
     heading, *lines = aligned(cells, width)
-    table = [Line(heading, HEADING)]
+    table = [TextLine(heading, HEADING)]
     table += [
-        Line(text, WRONG if row.state in (AWAY, OFFLINE, UNDER_REPLICATED) else "")
+        TextLine(text, WRONG if row.state in (AWAY, OFFLINE, UNDER_REPLICATED) else "")
         for row, text in zip(shown, lines, strict=True)
     ]
     if len(shown) < len(rows) and room > 0:
-        table.append(Line(f"... and {len(rows) - len(shown):,} more"))
+        table.append(TextLine(f"... and {len(rows) - len(shown):,} more"))
     return table
 
 

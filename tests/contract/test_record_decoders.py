@@ -128,13 +128,13 @@ def scanned(batch: RecordBatch) -> list[tuple[Any, ...]]:
 def spark_rows(data: memoryview, decode: Any) -> list[Record]:
     """Decode with numpy unless `decode` is given."""
     pytest.importorskip("pyarrow", reason="the extra spark")
-    from kcli.spark import columns, decoding
+    from kcli.spark import batch_decoder, columns
 
     found: list[Record] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decoding, "decode", decode or columns.decode)
-        of = decoding.visible(batches(data), T)
-        for part in decoding.arrow_batches(of, T, 0, 1 << 64, Record._fields):
+        patch.setattr(batch_decoder, "decode", decode or columns.decode)
+        of = batch_decoder.visible(batches(data), T)
+        for part in batch_decoder.arrow_batches(of, T, 0, 1 << 64, Record._fields):
             us = part["timestamp"].cast("int64").to_pylist()
             rows = part.drop_columns("timestamp").to_pylist()
             for time, row in zip(us, rows, strict=True):

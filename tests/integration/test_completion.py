@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from kcli.main import main
-from kcli.shell.cluster_names import KEPT_S, ClusterNames
+from kcli.shell_completion.cluster_names import KEPT_S, ClusterNames
 from tests.support.process import BrokerProcess
 from tests.support.shells import Shell
 from tests.support.tools import require

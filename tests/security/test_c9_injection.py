@@ -100,9 +100,9 @@ PRINTERS = {
     "kcli/main.py",  # the version
     "kcli/command.py",  # help
     "kcli/manual.py",  # names of its own files
-    "kcli/running.py",  # a question of its own
+    "kcli/command_runner.py",  # a question of its own
     "kcli/server_processes.py",  # for the process that has forked it
-    "kcli/shell/completion.py",  # for a shell, which quotes what it is given
+    "kcli/shell_completion/completion.py",  # for a shell, which quotes what it is given
 }
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from kcli.client.config import ProducerConfig
 from kcli.perf.payloads import Letters
-from kcli.perf.producing import Load, Producing
+from kcli.perf.producing import ProducerLoad, Producing
 from kcli.perf.tally import Sum
 from kserver.errors import ErrorCode
 from kserver.wire.api_key import ApiKey
@@ -29,7 +29,7 @@ class Outcome:
 
 
 def measured(
-    load: Load, before_answer=None, partitions: int = 1, *, verdict=None, **settings: str
+    load: ProducerLoad, before_answer=None, partitions: int = 1, *, verdict=None, **settings: str
 ) -> Outcome:
     """A run against a broker that awaits `before_answer(number)` before its answers."""
     outcome = Outcome()
@@ -59,8 +59,8 @@ def measured(
     return outcome
 
 
-def load(records: int, rate: float | None, **given) -> Load:
-    return Load("t", records, Letters(100, records, random.Random(0)), rate, **given)
+def load(records: int, rate: float | None, **given) -> ProducerLoad:
+    return ProducerLoad("t", records, Letters(100, records, random.Random(0)), rate, **given)
 
 
 def test_percentiles_are_those_of_the_delays_that_the_broker_was_told_to_take():

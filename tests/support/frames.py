@@ -9,8 +9,8 @@ import pytest
 
 from kcli.client import Admin, Blocking
 from kcli.spark.batch import BatchReader
+from kcli.spark.offset_ranges import KafkaOffsetRange
 from kcli.spark.options import ReadOptions
-from kcli.spark.planning import KafkaOffsetRange
 from kserver.wire.api_key import ApiKey
 from tests.support.brokers import append, create_topic
 from tests.support.wire_client import WireClient, milliseconds

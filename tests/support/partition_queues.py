@@ -49,7 +49,7 @@ class Bench:
         self.offer(b"first")
         batch = self.take()
         assert batch is not None
-        self.queue().answered(batch, appended=True)
+        self.queue().complete(batch, appended=True)
         self.accumulator.finish(batch)
         return self
 

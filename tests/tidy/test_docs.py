@@ -15,7 +15,7 @@ from kcli.main import main
 from kcli.rows.listing import shapes_of
 from kcli.spark import jobs
 from kcli.spark.jobs import JOBS, job_named
-from kcli.spark.submitting import Submission
+from kcli.spark.submission import Submission
 from kserver.metrics import catalog
 
 PAGES = manual.pages()

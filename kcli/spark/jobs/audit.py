@@ -20,7 +20,7 @@ from kcli.spark.jobs.audit_queries import Audit, audited
 from kcli.spark.jobs.ends import for_reading, of_producer
 from kcli.spark.jobs.land_reading import FORMATS
 from kcli.spark.jobs.places import START, parse_place
-from kcli.spark.jobs.reckoning import WINDOWS_MS, Finding
+from kcli.spark.jobs.reckoning import WINDOWS_MS, WindowResult
 from kcli.spark.options import batch_options
 from kcli.statuses import DONE, FOUND
 
@@ -195,7 +195,7 @@ def _audit(options: SimpleNamespace) -> Audit:
     return audit
 
 
-def _report(options: SimpleNamespace, findings: Iterable[Finding]) -> None:
+def _report(options: SimpleNamespace, findings: Iterable[WindowResult]) -> None:
     """Send a record for each finding, with its topic as the key."""
     with Blocking(Producer, of_producer(client_properties(options))) as producer:
         sent = [
@@ -207,5 +207,5 @@ def _report(options: SimpleNamespace, findings: Iterable[Finding]) -> None:
             delivery.result()
 
 
-def _json(finding: Finding) -> bytes:
+def _json(finding: WindowResult) -> bytes:
     return json_text({"schema": SHAPE.id, **vars(finding)}).encode()

@@ -25,7 +25,7 @@ from kcli.spark.dead_letters import place_sql
 from kcli.spark.jobs.ends import of_client
 from kcli.spark.jobs.land_reading import landed
 from kcli.spark.jobs.places import EVERYTHING, Place, offsets_text, reading
-from kcli.spark.jobs.reckoning import Counts, Finding, Window, findings, sum_counts
+from kcli.spark.jobs.reckoning import Counts, Window, WindowResult, findings, sum_counts
 from kcli.spark.logs import Logs
 from kcli.spark.options import Offsets, batch_options
 from kserver.errors import KafkaError
@@ -63,7 +63,7 @@ class Audit:
         return {**self.source, **reading(self.start, EVERYTHING)}
 
 
-def audited(spark: SparkSession, audit: Audit) -> list[Finding]:
+def audited(spark: SparkSession, audit: Audit) -> list[WindowResult]:
     """Return every window of every topic that has records on the broker or landed."""
     earliest, ranges = _ranges(audit)
     compacted = _compacted_topics(audit, {p.topic for p in ranges})

@@ -15,7 +15,7 @@ from kcli.command import Duration, Manual, command
 from kcli.options import INT, Refused, dry_run, is_given, option, option_group, refuse
 from kcli.output import complain, transient, would
 from kcli.spark.jobs import shared, sink_log, swapping
-from kcli.spark.jobs.compact_plan import Journal, Unit, landed_name, selection, units
+from kcli.spark.jobs.compact_plan import SwapJournal, Unit, landed_name, selection, units
 from kcli.spark.jobs.land_paths import CODECS, DEFAULT_CODEC
 from kcli.spark.jobs.store import DELTA_LOG, TABLES, Store, opened
 from kcli.statuses import DONE
@@ -236,7 +236,9 @@ def _units(store: Store, options: SimpleNamespace) -> list[Unit]:
     )
 
 
-def _write_unit(spark: SparkSession, store: Store, unit: Unit, options: SimpleNamespace) -> Journal:
+def _write_unit(
+    spark: SparkSession, store: Store, unit: Unit, options: SimpleNamespace
+) -> SwapJournal:
     """Write the new files to a separate place, count them, and return the journal of the swap."""
     id = uuid.uuid4().hex[:12]
     where = swapping.staging(id)
@@ -256,7 +258,7 @@ def _write_unit(spark: SparkSession, store: Store, unit: Unit, options: SimpleNa
         assert match is not None, path
         suffix = match[1].replace(".txt", ".json")
         new.append((path, landed_name(unit.directory, id, number, suffix)))
-    return Journal(id, [file.path for file in unit.files], new)
+    return SwapJournal(id, [file.path for file in unit.files], new)
 
 
 def _read(spark: SparkSession, paths: list[str], is_json: bool) -> DataFrame:

@@ -83,7 +83,7 @@ def units(
 
 
 @dataclass(frozen=True)
-class Journal:
+class SwapJournal:
     """A swap that has been decided on: it is carried out, however often it is resumed.
 
     `new` pairs the place where a file was written with its destination.
@@ -97,7 +97,7 @@ class Journal:
         return json.dumps(asdict(self))
 
     @classmethod
-    def of(cls, text: str) -> Journal:
+    def of(cls, text: str) -> SwapJournal:
         fields = json.loads(text)
         return cls(fields["id"], fields["old"], [(begin, end) for begin, end in fields["new"]])
 

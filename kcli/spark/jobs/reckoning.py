@@ -63,7 +63,7 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class Finding:
+class WindowResult:
     """The result of one window."""
 
     topic: str
@@ -89,14 +89,16 @@ def sum_counts(counts: Iterable[tuple[Window, Counts]]) -> dict[Window, Counts]:
     return sums
 
 
-def findings(counts: dict[Window, Counts], window_ms: int, overdue_ms: int) -> Iterator[Finding]:
+def findings(
+    counts: dict[Window, Counts], window_ms: int, overdue_ms: int
+) -> Iterator[WindowResult]:
     """Return results by topic and time. Waiting records of a window that had ended at `overdue_ms`
     are missing.
     """
     for window, count in sorted(counts.items()):
         is_overdue = (window.number + 1) * window_ms <= overdue_ms
         difference = count.due - (count.distinct - count.compacted - count.others)
-        yield Finding(
+        yield WindowResult(
             topic=window.topic,
             window=shown(window.number, window_ms),
             broker=count.due + count.after,

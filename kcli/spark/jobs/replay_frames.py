@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from kcli.client.admin import Admin
 from kcli.client.blocking import Blocking
+from kcli.command_runner import reason
 from kcli.options import Refused
-from kcli.running import reason
 from kcli.spark.jobs.ends import for_reading, for_writing, of_client
 from kcli.spark.jobs.land_reading import landed
 from kcli.spark.jobs.pace_server import Address, pace_column, pacing_server

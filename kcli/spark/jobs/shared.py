@@ -180,7 +180,7 @@ def check_target(options: SimpleNamespace, topic: str) -> None:
     was started.
     """
     from kcli.client.admin import Admin
-    from kcli.running import CLUSTER, admin_config, run
+    from kcli.command_runner import CLUSTER, admin_config, run
     from kserver.errors import ErrorCode, KafkaError
 
     async def described() -> object:

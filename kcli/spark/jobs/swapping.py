@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterator
 
 from kcli.spark.jobs import sink_log
-from kcli.spark.jobs.compact_plan import Journal
+from kcli.spark.jobs.compact_plan import SwapJournal
 from kcli.spark.jobs.store import Store, StoreEntry, data_files
 
 DIRECTORY = "_k_compact"
@@ -64,11 +64,11 @@ def skip_reason(store: Store, name: re.Pattern[str]) -> str | None:
     return f"not compacted: {'; '.join(reasons)}" if reasons else None
 
 
-def pending_swaps(store: Store) -> Iterator[Journal]:
+def pending_swaps(store: Store) -> Iterator[SwapJournal]:
     """Return the swaps that were not completed."""
     for entry in store.entries(DIRECTORY):
         if entry.name.endswith(SUFFIX) and not entry.name.startswith("."):
-            yield Journal.of(store.read(entry.path))
+            yield SwapJournal.of(store.read(entry.path))
 
 
 def clean(store: Store) -> None:
@@ -83,12 +83,12 @@ def staging(id: str) -> str:
     return f"{DIRECTORY}/{id}"
 
 
-def decide(store: Store, journal: Journal) -> None:
+def decide(store: Store, journal: SwapJournal) -> None:
     store.write(f"{DIRECTORY}/{journal.id}{SUFFIX}", journal.text())
 
 
 def resume_swap(
-    store: Store, journal: Journal, now_ms: int, interval: int = sink_log.INTERVAL
+    store: Store, journal: SwapJournal, now_ms: int, interval: int = sink_log.INTERVAL
 ) -> bool:
     """Resume a swap; return whether the old files were deleted, or wait for a later run.
 
@@ -111,7 +111,7 @@ def resume_swap(
     return True
 
 
-def _list(store: Store, journal: Journal, now_ms: int, interval: int) -> bool:
+def _list(store: Store, journal: SwapJournal, now_ms: int, interval: int) -> bool:
     """Put the new files into the log's list; return whether no future list can have the old
     ones.
     """

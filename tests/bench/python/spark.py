@@ -131,7 +131,7 @@ class Application:
 
     def decoder(self) -> str:
         """Return the name of the module that decodes record batches."""
-        from kcli.spark.decoding import decode
+        from kcli.spark.batch_decoder import decode
 
         return decode.__module__
 

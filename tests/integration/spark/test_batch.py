@@ -7,9 +7,9 @@ import json
 import pytest
 
 from kcli.client import Blocking, Consumer, Producer
-from kcli.spark.fetching import read_ranges
+from kcli.spark.offset_ranges import DataLost, KafkaOffsetRange
 from kcli.spark.options import ReadOptions, batch_options
-from kcli.spark.planning import DataLost, KafkaOffsetRange
+from kcli.spark.range_fetcher import read_ranges
 from kserver.model import TopicPartition
 from kserver.wire.compression import Compression
 from tests.support.brokers import append, create_topic

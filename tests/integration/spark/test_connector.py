@@ -14,8 +14,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, functions
 
+from kcli.spark.offset_ranges import DataLost
 from kcli.spark.option_docs import NAMES
-from kcli.spark.planning import DataLost
 from kcli.spark.source import KafkaSource
 from kserver.errors import ConfigError
 from tests.integration.spark.test_connector_streams import LIMITED, REFUSED_STREAMS, STREAMS

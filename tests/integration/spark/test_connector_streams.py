@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, functions
 
-from kcli.spark.planning import DataLost
+from kcli.spark.offset_ranges import DataLost
 from kcli.spark.source import KafkaSource
 from kserver.errors import ConfigError
 from tests.support.brokers import create_topic, grow_topic

@@ -11,8 +11,8 @@ import re
 import pyarrow as pa
 import pytest
 
-from kcli.spark.fetching import read_ranges
 from kcli.spark.options import batch_options
+from kcli.spark.range_fetcher import read_ranges
 from kcli.spark.row_producer import WriteFailed
 from kcli.spark.sink import write
 from kcli.spark.transactional_sink import TaskMessage, WriteTask, commit, write_in_transaction

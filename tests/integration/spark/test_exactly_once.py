@@ -13,10 +13,10 @@ import pytest
 
 from kcli.client.blocking import Blocking
 from kcli.client.errors import TransactionFailed
-from kcli.client.handover import TransactionSuccessor
-from kcli.spark.fetching import read_ranges
+from kcli.client.transaction_successor import TransactionSuccessor
 from kcli.spark.markers import Unrepeatable, in_order
 from kcli.spark.options import batch_options
+from kcli.spark.range_fetcher import read_ranges
 from kcli.spark.row_producer import WriteFailed
 from kcli.spark.sink import write
 from kcli.spark.transactional_sink import (
@@ -105,7 +105,7 @@ def test_a_driver_that_dies_between_transactions_writes_the_rest_when_it_is_back
     dead = run(options, query, 1)
     kill_after(dead, ended, options)
     again = run(options, query, 1)
-    assert [message.part.handed is None for message in again] == [n < ended for n in range(TASKS)]
+    assert [message.part.handover is None for message in again] == [n < ended for n in range(TASKS)]
     commit(again, options)
     expect(broker, topic, expected(0, 1))
     # The former driver comes back, and cannot change anything any more.
@@ -134,7 +134,7 @@ def test_a_task_that_is_run_again_counts_once(broker, topic, query):
 
 def test_to_end_a_transaction_once_more_changes_nothing(broker, topic, query):
     options = options_of(broker, topic)
-    first, second, third = (message.part.handed for message in run(options, query, 0))
+    first, second, third = (message.part.handover for message in run(options, query, 0))
     with Blocking(TransactionSuccessor, options.client) as heir:
         heir.abort(first)
         heir.commit(second)

@@ -56,7 +56,7 @@ def test_what_does_not_fit_into_memory_is_not_taken_until_some_is_finished():
         taken += 1
     assert 0 < bench.accumulator.used_bytes <= 250
     batch = bench.take()
-    bench.queue().answered(batch, appended=True)
+    bench.queue().complete(batch, appended=True)
     bench.accumulator.finish(batch)
     assert bench.offer(b"x" * 20)
 
@@ -205,7 +205,7 @@ def test_the_halves_of_a_batch_have_its_records_its_place_and_its_sequences():
     for expected, sequence in (([b"0", b"1"], 0), ([b"2", b"3", b"4"], 2), ([b"after"], 5)):
         half = bench.take()
         assert (values(half), half.base_sequence) == (expected, sequence)
-        bench.queue().answered(half, appended=True)
+        bench.queue().complete(half, appended=True)
         bench.accumulator.finish(half)
         for tell, error, metadata in half.deliver(None, offset, -1):
             tell(error, metadata)

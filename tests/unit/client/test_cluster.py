@@ -391,7 +391,7 @@ def test_what_may_wait_for_long_has_a_line_of_its_own():
         cluster = cluster_of(broker.address)
         await cluster.refresh(())
         shared = await cluster.peer(0)
-        apart = await cluster.peer(0, line="slow", answer_ms=1 << 20)
+        apart = await cluster.peer(0, line="slow", response_ms=1 << 20)
         assert apart is not shared
         assert await cluster.peer(0, line="slow") is apart
         assert {await cluster.peer() for _ in range(20)} == {shared}

@@ -62,8 +62,8 @@ def test_a_value_that_cannot_be_taken_is_named_with_its_key(config, key, value, 
 
 def test_what_is_given_is_told_from_what_is_default():
     config = AdminConfig.of({"retries": "3"})
-    assert config.given("retries")
-    assert not config.given("client_id")
+    assert config.is_set("retries")
+    assert not config.is_set("client_id")
     assert repr(config) == "AdminConfig(warnings=(), retries=3)"
 
 

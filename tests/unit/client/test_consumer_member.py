@@ -32,9 +32,9 @@ def member(*numbers: int) -> ConsumerMember:
     one = ConsumerMember("m", ABOUT)
     said = one.heartbeat()
     one.apply_response(said, 1, "m", owned(*numbers))
-    one.reconciled(owned(*numbers))
+    one.update_owned(owned(*numbers))
     said = one.heartbeat()
-    one.sent(said)
+    one.on_heartbeat_sent(said)
     one.apply_response(said, 1, "m", None)
     return one
 
@@ -54,7 +54,7 @@ def test_what_is_said_is_what_has_changed():
     one.apply_response(one.heartbeat(), 1, "m", owned(0))
     assert one.heartbeat() == {"member_id": "m", "member_epoch": 1}
     assert one.state is ConsumerMemberState.RECONCILING
-    one.reconciled(owned(0))
+    one.update_owned(owned(0))
     assert one.has_news
     assert one.heartbeat() == {"member_id": "m", "member_epoch": 1, "owned": owned(0)}
     one.reset_sent_fields()
@@ -65,12 +65,12 @@ def test_an_acknowledgement_is_over_when_it_is_on_its_way():
     one = member(0)
     assert (one.state, one.has_news) == (ConsumerMemberState.STABLE, False)
     one.apply_response(one.heartbeat(), 2, "m", owned(0, 1))
-    one.reconciled(owned(0, 1))
+    one.update_owned(owned(0, 1))
     said = one.heartbeat()
     one.apply_response(one.heartbeat(), 3, "m", owned(1))
     assert one.state is ConsumerMemberState.ACKNOWLEDGING, "the reader's turn is after it is told"
     said = one.heartbeat()
-    one.sent(said)
+    one.on_heartbeat_sent(said)
     assert one.state is ConsumerMemberState.RECONCILING
 
 
@@ -86,15 +86,20 @@ def test_a_subscription_that_changes_is_told_at_once():
 @pytest.mark.parametrize(("code", "means"), MEANINGS.items())
 def test_what_each_answer_means(code, means):
     one = member(0)
-    assert one.answered(code, one.heartbeat(), None) is means
+    assert one.handle_response(code, one.heartbeat(), None) is means
     lost = means is MemberAction.UNKNOWN
     assert (one.state is ConsumerMemberState.LOST, one.epoch) == (lost, 0 if lost else 1)
-    assert one.answered(ErrorCode.unknown_member_id, {"member_epoch": 7}, None) is MemberAction.PAST
+    assert (
+        one.handle_response(ErrorCode.unknown_member_id, {"member_epoch": 7}, None)
+        is MemberAction.PAST
+    )
 
 
 def test_what_cannot_be_mended_is_raised_with_the_coordinators_words():
     with pytest.raises(KafkaError, match="no more room"):
-        member().answered(ErrorCode.group_max_size_reached, {"member_epoch": 1}, "no more room")
+        member().handle_response(
+            ErrorCode.group_max_size_reached, {"member_epoch": 1}, "no more room"
+        )
 
 
 def test_a_static_member_leaves_for_a_while():
@@ -113,12 +118,12 @@ class Life(RuleBasedStateMachine):
     @rule()
     def beat(self):
         self.said = self.member.heartbeat()
-        self.member.sent(self.said)
+        self.member.on_heartbeat_sent(self.said)
 
     @rule(code=st.sampled_from(sorted(MEANINGS)), wanted=st.none() | st.sets(st.integers(0, 3)))
     def answer(self, code, wanted):
         asked_as = self.said["member_epoch"]
-        means = self.member.answered(code, self.said, None)
+        means = self.member.handle_response(code, self.said, None)
         assert (means is MemberAction.PAST) or asked_as == self.said["member_epoch"]
         if means is MemberAction.DONE and self.member.state is not ConsumerMemberState.LOST:
             self.epoch += 1
@@ -130,7 +135,7 @@ class Life(RuleBasedStateMachine):
     @rule(unknown=st.sets(st.integers(0, 3)))
     def reconcile(self, unknown):
         """As far as the names of topics are known."""
-        self.member.reconciled(self.member.target - owned(*unknown))
+        self.member.update_owned(self.member.target - owned(*unknown))
 
     @precondition(lambda self: self.member.state is ConsumerMemberState.LOST)
     @rule()

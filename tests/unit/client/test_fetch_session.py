@@ -24,7 +24,7 @@ def test_the_first_request_names_everything():
 def test_the_next_names_what_is_new_or_asked_differently_and_what_to_forget():
     session = FetchSessionHandler()
     session.build({A: wanted(), B: wanted(5)})
-    session.answered(77)
+    session.handle_response(77)
     request = session.build({B: wanted(6), C: wanted()})
     assert (request.session_id, request.epoch) == (77, 1)
     assert request.partitions == {B: wanted(6), C: wanted()}
@@ -34,7 +34,7 @@ def test_the_next_names_what_is_new_or_asked_differently_and_what_to_forget():
 def test_what_did_not_change_is_not_named():
     session = FetchSessionHandler()
     session.build({A: wanted()})
-    session.answered(77)
+    session.handle_response(77)
     assert session.build({A: wanted()}).partitions == {}
 
 
@@ -42,24 +42,24 @@ def test_a_broker_without_sessions_is_asked_in_full_each_time():
     session = FetchSessionHandler()
     for _ in range(3):
         request = session.build({A: wanted()})
-        session.answered(0)
+        session.handle_response(0)
         assert (request.session_id, request.epoch, set(request.partitions)) == (0, 0, {A})
 
 
 def test_after_a_failure_the_session_is_replaced_or_forgotten():
     session = FetchSessionHandler()
     session.build({A: wanted()})
-    session.answered(77)
-    session.failed()
+    session.handle_response(77)
+    session.handle_error()
     assert session.build({A: wanted()})[:2] == (77, 0)
-    session.failed(forget=True)
+    session.handle_error(forget=True)
     assert session.build({A: wanted()})[:2] == (0, 0)
 
 
 def test_a_topic_made_anew_is_forgotten_under_its_old_id():
     session = FetchSessionHandler()
     session.build({A: wanted()})
-    session.answered(77)
+    session.handle_response(77)
     request = session.build({A: wanted(id=2)})
     assert request.partitions == {A: wanted(id=2)}
     assert request.forgotten == {A: UUID(int=1)}
@@ -68,10 +68,10 @@ def test_a_topic_made_anew_is_forgotten_under_its_old_id():
 def test_epochs_wrap_to_one():
     session = FetchSessionHandler()
     session.build({})
-    session.answered(77)
+    session.handle_response(77)
     session._epoch = 0x7FFFFFFF
     session.build({})
-    session.answered(77)
+    session.handle_response(77)
     assert session.build({}).epoch == 1
 
 
@@ -100,10 +100,10 @@ def test_the_broker_always_knows_what_is_wanted(steps):
             epoch += 1
         else:
             assert fate == "restart" or id == 0
-            session.failed(forget=True)
+            session.handle_error(forget=True)
             continue
         assert known == {(p, w.topic_id): w for p, w in want.items()}
         if fate == "lost":
-            session.failed()
+            session.handle_error()
         else:
-            session.answered(id)
+            session.handle_response(id)

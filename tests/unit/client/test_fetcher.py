@@ -370,11 +370,11 @@ def test_an_offset_committed_under_a_new_leader_is_not_out_of_range_at_the_forme
             recall=committed,
         )
         running = asyncio.create_task(fetcher.run())
-        fetcher.changed()
+        fetcher.notify()
         async with asyncio.timeout(5):
             while not subscription[T0].completed_fetches:
-                fetcher.arrived.clear()
-                await fetcher.arrived.wait()
+                fetcher.arrival.clear()
+                await fetcher.arrival.wait()
         running.cancel()
         assert subscription[T0].position == 8
         assert not former.fetches

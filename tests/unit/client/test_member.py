@@ -25,8 +25,8 @@ FIRST = Generation(1, "m")
 def stable(instance_id: str | None = None) -> ClassicMemberCore:
     member = ClassicMemberCore(instance_id)
     member.prepare()
-    member.joined(*FIRST)
-    member.synced()
+    member.on_join(*FIRST)
+    member.on_sync()
     return member
 
 
@@ -35,19 +35,19 @@ def test_a_member_joins_and_is_told_of_the_next_rebalance():
     assert member.rejoin == ""
     member.prepare()
     assert (
-        member.answered(ApiKey.JOIN_GROUP, ErrorCode.member_id_required, Generation())
+        member.handle_response(ApiKey.JOIN_GROUP, ErrorCode.member_id_required, Generation())
         is MemberAction.NEW_ID
     )
     member.set_member_id("m")
     assert member.identity == Generation(-1, "m")
-    assert member.answered(ApiKey.JOIN_GROUP, OK, member.identity) is MemberAction.DONE
-    member.joined(1, "m")
+    assert member.handle_response(ApiKey.JOIN_GROUP, OK, member.identity) is MemberAction.DONE
+    member.on_join(1, "m")
     assert member.sends_heartbeats
-    assert member.answered(ApiKey.SYNC_GROUP, OK, FIRST) is MemberAction.DONE
-    member.synced()
+    assert member.handle_response(ApiKey.SYNC_GROUP, OK, FIRST) is MemberAction.DONE
+    member.on_sync()
     assert (member.state, member.rejoin) == (ClassicMemberState.STABLE, None)
     assert (
-        member.answered(ApiKey.HEARTBEAT, ErrorCode.rebalance_in_progress, FIRST)
+        member.handle_response(ApiKey.HEARTBEAT, ErrorCode.rebalance_in_progress, FIRST)
         is MemberAction.REJOIN
     )
     assert (member.state, member.rejoin) == (
@@ -74,7 +74,7 @@ APIS = (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.OFFSET_CO
 )
 def test_what_each_answer_means(api, code, means, identity):
     member = stable()
-    assert member.answered(api, code, FIRST) is means
+    assert member.handle_response(api, code, FIRST) is means
     assert member.identity == identity
     assert member.is_lost is (identity != FIRST)
     assert (member.rejoin is not None) is (
@@ -96,7 +96,7 @@ def test_what_each_answer_means(api, code, means, identity):
 )
 def test_what_cannot_be_mended_is_raised(api, code):
     with pytest.raises(KafkaError) as caught:
-        stable().answered(api, code, FIRST)
+        stable().handle_response(api, code, FIRST)
     assert caught.value.code is code
 
 
@@ -112,9 +112,9 @@ def test_what_cannot_be_mended_is_raised(api, code):
 def test_what_is_said_of_an_older_generation_is_dropped(code):
     member = stable()
     member.prepare()
-    member.joined(2, "m")
-    member.synced()
-    assert member.answered(ApiKey.HEARTBEAT, code, FIRST) is MemberAction.PAST
+    member.on_join(2, "m")
+    member.on_sync()
+    assert member.handle_response(ApiKey.HEARTBEAT, code, FIRST) is MemberAction.PAST
     assert member.identity == (2, "m")
     assert (member.state, member.rejoin, member.is_lost) == (ClassicMemberState.STABLE, None, False)
 
@@ -122,9 +122,9 @@ def test_what_is_said_of_an_older_generation_is_dropped(code):
 def test_a_heartbeat_while_the_leader_shares_out_asks_for_no_further_rebalance():
     member = ClassicMemberCore()
     member.prepare()
-    member.joined(1, "m")
-    member.answered(ApiKey.HEARTBEAT, ErrorCode.rebalance_in_progress, FIRST)
-    member.synced()
+    member.on_join(1, "m")
+    member.handle_response(ApiKey.HEARTBEAT, ErrorCode.rebalance_in_progress, FIRST)
+    member.on_sync()
     assert member.rejoin is None
 
 
@@ -132,7 +132,7 @@ def test_a_state_follows_only_where_the_table_says():
     for state in (ClassicMemberState.COMPLETING, ClassicMemberState.STABLE):
         assert ClassicMemberState.UNJOINED not in VALID_PREVIOUS_STATES[state]
     with pytest.raises(AssertionError):
-        ClassicMemberCore().synced()
+        ClassicMemberCore().on_sync()
 
 
 class Life(RuleBasedStateMachine):
@@ -157,12 +157,12 @@ class Life(RuleBasedStateMachine):
     @rule()
     def join(self):
         self.generation += 1
-        self.member.joined(self.generation, "m")
+        self.member.on_join(self.generation, "m")
 
     @precondition(lambda self: self.member.state is ClassicMemberState.COMPLETING)
     @rule()
     def sync(self):
-        self.member.synced()
+        self.member.on_sync()
 
     @rule(
         api_and_code=st.sampled_from(
@@ -172,7 +172,7 @@ class Life(RuleBasedStateMachine):
     def answer(self, api_and_code):
         api, code = api_and_code
         before = self.member.identity
-        means = self.member.answered(api, code, self.asked)
+        means = self.member.handle_response(api, code, self.asked)
         if means in (MemberAction.UNKNOWN, MemberAction.STALE):
             assert self.asked == before
             assert self.member.is_lost or before.generation == -1

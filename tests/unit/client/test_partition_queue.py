@@ -18,7 +18,7 @@ def test_everything_waits_for_the_first_batch_of_an_epoch():
     bench.queue().put_back(first, 0, maybe_appended=False)
     assert bench.take() is first
     assert bench.take() is None
-    bench.queue().answered(first, appended=True)
+    bench.queue().complete(first, appended=True)
     assert values(bench.take()) == [b"2"]
     bench.offer(b"3")
     assert values(bench.take()) == [b"3"]
@@ -44,7 +44,7 @@ def test_without_idempotence_there_are_no_sequences_and_nothing_waits_for_its_el
     second = bench.take()
     bench.queue().put_back(first, 0, maybe_appended=False)
     assert bench.take() is first
-    bench.queue().answered(second, appended=False)
+    bench.queue().complete(second, appended=False)
     assert not bench.queue().broken
 
 
@@ -54,7 +54,7 @@ def test_with_one_request_in_flight_a_partition_has_one_batch_in_flight():
     first = bench.take()
     bench.offer(b"2")
     assert bench.take() is None
-    bench.queue().answered(first, appended=True)
+    bench.queue().complete(first, appended=True)
     assert values(bench.take()) == [b"2"]
 
 
@@ -71,7 +71,7 @@ def test_what_is_put_back_goes_before_what_is_younger_and_waits_its_time():
     bench.now = 5.0
     assert bench.take() is taken[0]
     assert bench.take() is None, "tries after a failure go one at a time"
-    bench.queue().answered(taken[0], appended=True)
+    bench.queue().complete(taken[0], appended=True)
     assert bench.take() is taken[1]
 
 
@@ -80,9 +80,9 @@ def test_a_batch_that_is_given_up_in_flight_is_told_once_and_settled_by_its_answ
     bench.offer()
     batch = bench.take()
     bench.accumulator.finish(batch)
-    assert bench.accumulator.used_bytes == batch.reserved > 0
+    assert bench.accumulator.used_bytes == batch.reserved_bytes > 0
     assert not bench.accumulator.incomplete
-    bench.queue().answered(batch, appended=True)
+    bench.queue().complete(batch, appended=True)
     bench.accumulator.free(batch)
     assert bench.accumulator.used_bytes == 0
     bench.offer()
@@ -96,7 +96,7 @@ def test_what_fails_for_good_breaks_the_queue_until_nothing_is_out_and_then_a_ne
     for n in range(3):
         bench.offer(b"%d" % n)
         batches.append(bench.take())
-    bench.queue().answered(batches[0], appended=False)
+    bench.queue().complete(batches[0], appended=False)
     bench.accumulator.finish(batches[0])
     bench.offer(b"3")
     assert bench.take() is None
@@ -122,7 +122,7 @@ def test_what_may_have_been_appended_is_tried_under_its_old_numbers_before_a_new
     assert bench.take() is batches[1]
     assert (bench.queue().epoch, batches[1].base_sequence) == (0, 2)
     assert bench.take() is None
-    bench.queue().answered(batches[1], appended=True)
+    bench.queue().complete(batches[1], appended=True)
     assert bench.take() is batches[2]
     bench.queue().put_back(batches[2], 0, maybe_appended=False)
     assert bench.take() is batches[2]
@@ -142,7 +142,7 @@ def test_a_restarted_broker_is_asked_for_the_youngest_in_doubt_which_settles_the
     assert bench.take() is batches[3]
     bench.queue().out_of_order(batches[3], 0)
     assert bench.take() is batches[2]
-    assert bench.queue().answered(batches[2], appended=True) == batches[:2]
+    assert bench.queue().complete(batches[2], appended=True) == batches[:2]
     for batch in batches[:3]:
         bench.accumulator.finish(batch)
     assert bench.take() is batches[3]
@@ -156,12 +156,12 @@ def test_a_batch_in_flight_is_not_passed_by_more_than_a_broker_remembers():
     held = bench.take()
     for n in range(4):
         bench.offer(b"%d" % n)
-        bench.queue().answered(bench.take(), appended=True)
+        bench.queue().complete(bench.take(), appended=True)
     bench.offer(b"4")
     assert bench.take() is None, "the leader recognizes the last five batches only"
     bench.queue().put_back(held, 0, maybe_appended=True)
     assert bench.take() is held
-    bench.queue().answered(held, appended=True)
+    bench.queue().complete(held, appended=True)
     assert values(bench.take()) == [b"4"]
 
 
@@ -170,8 +170,8 @@ def test_another_queue_goes_on_in_its_epoch():
     bench.offer(partition=0)
     bench.offer(partition=1)
     broken, other = bench.take(0), bench.take(1)
-    bench.queue(0).answered(broken, appended=False)
-    bench.queue(1).answered(other, appended=True)
+    bench.queue(0).complete(broken, appended=False)
+    bench.queue(1).complete(other, appended=True)
     bench.offer(partition=1)
     assert bench.take(1).base_sequence == 1
     assert bench.queue(1).epoch == 0
@@ -184,7 +184,7 @@ def test_after_the_last_epoch_comes_a_new_producer_id():
     bench.queue().epoch = 0x7FFF
     bench.offer(b"2")
     second = bench.take()
-    bench.queue().answered(first, appended=False)
+    bench.queue().complete(first, appended=False)
     bench.queue().put_back(second, 0, maybe_appended=False)
     assert bench.rules.producer_id == -1, "the sender has to fetch one"
     bench.rules.producer_id, bench.rules.producer_epoch = 8, 0
@@ -251,16 +251,16 @@ class Run:
     def settle(self, batch: ProducerBatch, outcome: str) -> None:
         accumulator, queue, was_finished = self.accumulator, batch.queue, batch.finished
         if outcome == "appended":
-            for done in [*queue.answered(batch, appended=True), batch]:
+            for done in [*queue.complete(batch, appended=True), batch]:
                 if not done.finished:
                     accumulator.finish(done)
                     self.acked += values(done)
         elif was_finished:
-            queue.answered(batch, appended=None if outcome == "unknown" else False)
+            queue.complete(batch, appended=None if outcome == "unknown" else False)
         elif outcome == "split" and len(batch.records) > 1:
             accumulator.split(batch)
         elif outcome in ("refused", "split"):
-            queue.answered(batch, appended=False)
+            queue.complete(batch, appended=False)
             self.give_up(batch)
         elif outcome == "out of order":
             queue.out_of_order(batch, 0)
@@ -284,7 +284,7 @@ class Run:
             self.broker.restart()
         if self.forgetful and self.random.random() < 0.3:
             self.broker.forget()
-        self.bench.queue().connected()
+        self.bench.queue().on_connect()
         out, self.wire = self.wire, []
         for batch in out:
             self.settle(batch, "unknown")

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from kcli.client.produce import (
     BY_TOPIC_ID,
     PartitionProduceData,
-    Produced,
+    PartitionProduceResponse,
     _read_any,
-    read_answer,
+    read_response,
     request_body,
 )
 from kserver.errors import ErrorCode, ProtocolError
@@ -117,10 +117,10 @@ def test_answers_are_read_in_every_version(version):
         throttle_time=datetime.timedelta(milliseconds=250),
     )
     frame = memoryview(codec.write_response(ApiKey.PRODUCE, version, 5, answer))[4:]
-    produced, throttle_ms = read_answer(version, frame)
+    produced, throttle_ms = read_response(version, frame)
     topic = IDS["a"] if version >= BY_TOPIC_ID else "a"
     assert throttle_ms == 250
-    assert produced[topic, 0] == Produced(ErrorCode.none, "", 42, -1, ())
+    assert produced[topic, 0] == PartitionProduceResponse(ErrorCode.none, "", 42, -1, ())
     assert produced[topic, 2].append_time == 1700000000000
     refused = produced[topic, 1]
     assert refused.error is ErrorCode.invalid_record
@@ -172,16 +172,16 @@ def test_the_short_way_and_kios_read_the_same(version, topics, throttle_ms):
     )
     frame = memoryview(codec.write_response(ApiKey.PRODUCE, version, 5, answer))[4:]
     if any(topics.values()):
-        assert read_answer(version, frame) == _read_any(version, frame)
+        assert read_response(version, frame) == _read_any(version, frame)
 
 
 @given(st.sampled_from(VERSIONS), st.binary(max_size=80))
 def test_noise_is_a_protocol_error_or_an_answer(version, noise):
     with contextlib.suppress(ProtocolError):
-        read_answer(version, memoryview(noise))
+        read_response(version, memoryview(noise))
 
 
 def test_an_answer_about_nothing_is_a_protocol_error():
     frame = memoryview(struct.pack(">iii", 5, 0, 0))
     with pytest.raises(ProtocolError):
-        read_answer(3, frame)
+        read_response(3, frame)

@@ -8,7 +8,7 @@ import datetime
 import pytest
 
 from kcli.client.errors import ClientError, TimedOut
-from kcli.client.partition_queue import Delivered, RecordMetadata
+from kcli.client.partition_queue import BatchResult, RecordMetadata
 from kserver.errors import ErrorCode, KafkaError
 from kserver.wire.api_key import ApiKey
 from kserver.wire.compression import Compression
@@ -273,7 +273,7 @@ def test_a_timestamp_that_the_format_cannot_hold_is_refused(timestamp):
 
 
 def test_whole_batches_are_heard_of():
-    heard: list[Delivered] = []
+    heard: list[BatchResult] = []
 
     async def scenario(producer, broker, topic):
         await producer.ready("t")

@@ -64,7 +64,7 @@ def asked_at(broker_of, version):
             {FIRST: 5, SECOND: 6, THIRD: 0},
             partition_bytes=100,
             max_wait_ms=250,
-            answer_ms=1000,
+            response_ms=1000,
         )
         (request,) = brokers[1].asked(ApiKey.FETCH)
         return found, request

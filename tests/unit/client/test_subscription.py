@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from kcli.client.completed_fetch import CompletedFetch
-from kcli.client.subscription import Assigned, SubscriptionState
+from kcli.client.subscription import SubscriptionState, TopicPartitionState
 from kserver.model import TopicPartition
 from kserver.wire.batch import encode_batch
 
@@ -26,21 +26,21 @@ def test_what_stays_assigned_keeps_its_position():
 
 
 def test_fetches_run_ahead_of_the_position_up_to_a_limit():
-    state = Assigned(A)
+    state = TopicPartitionState(A)
     assert not state.is_fetchable(0, 2)
     state.seek(5)
     assert state.is_fetchable(0, 2)
-    state.arrived(completed(5, 3))
+    state.add_fetch(completed(5, 3))
     assert (state.position, state.fetch_offset) == (5, 8)
-    state.arrived(completed(8, 3))
+    state.add_fetch(completed(8, 3))
     assert not state.is_fetchable(0, 2)
 
 
 def test_a_seek_drops_what_was_fetched_and_what_is_on_its_way():
-    state = Assigned(A)
+    state = TopicPartitionState(A)
     state.seek(5)
     generation = state.generation
-    state.arrived(completed(5, 3))
+    state.add_fetch(completed(5, 3))
     state.error = ValueError()
     state.seek(100, 4)
     assert (state.position, state.fetch_offset, state.epoch) == (100, 100, 4)
@@ -50,7 +50,7 @@ def test_a_seek_drops_what_was_fetched_and_what_is_on_its_way():
 
 
 def test_a_seek_to_an_end_leaves_no_position_until_it_is_looked_up():
-    state = Assigned(A)
+    state = TopicPartitionState(A)
     state.seek(5)
     state.seek_by(-2)
     assert (state.position, state.reset) == (None, -2)
@@ -58,7 +58,7 @@ def test_a_seek_to_an_end_leaves_no_position_until_it_is_looked_up():
 
 
 def test_pauses_errors_and_waits_hold_fetches_back():
-    state = Assigned(A)
+    state = TopicPartitionState(A)
     state.seek(5)
     state.paused = True
     assert not state.is_fetchable(0, 2)
@@ -71,12 +71,12 @@ def test_pauses_errors_and_waits_hold_fetches_back():
 
 
 def test_a_leader_of_a_new_epoch_has_the_position_checked_if_its_epoch_is_known():
-    state = Assigned(A)
+    state = TopicPartitionState(A)
     state.seek(5, 3)
-    state.leader_changed(3)
+    state.on_leader_change(3)
     assert not state.unchecked
-    state.arrived(completed(5, 3))
-    state.leader_changed(4)
+    state.add_fetch(completed(5, 3))
+    state.on_leader_change(4)
     assert state.unchecked
     assert not state.completed_fetches, "what the old leader sent may be what the new one lacks"
     assert (state.position, state.fetch_offset) == (5, 5)
@@ -84,10 +84,10 @@ def test_a_leader_of_a_new_epoch_has_the_position_checked_if_its_epoch_is_known(
 
 
 def test_a_position_of_unknown_epoch_needs_no_check():
-    state = Assigned(A)
+    state = TopicPartitionState(A)
     state.seek(5)
-    state.leader_changed(3)
-    state.leader_changed(4)
+    state.on_leader_change(3)
+    state.on_leader_change(4)
     assert not state.unchecked
 
 

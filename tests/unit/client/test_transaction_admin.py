@@ -8,7 +8,7 @@ import pytest
 
 from kcli.client.admin import Admin
 from kcli.client.transaction_admin import (
-    OpenTransaction,
+    AbortTransactionSpec,
     ProducerState,
     TransactionDescription,
     TransactionListing,
@@ -261,12 +261,12 @@ def test_a_transaction_is_aborted_by_a_marker_at_the_leader():
             return reply(markers=[new(producer_id=marker.producer_id, topics=topics)])
 
         brokers[1].on(ApiKey.WRITE_TXN_MARKERS, handle)
-        await transactions.abort(OpenTransaction(T1, 7, 3, 4))
+        await transactions.abort(AbortTransactionSpec(T1, 7, 3, 4))
         marker = brokers[1].asked(ApiKey.WRITE_TXN_MARKERS)[-1].markers[0]
         assert not marker.transaction_result
         assert (marker.producer_id, marker.producer_epoch, marker.coordinator_epoch) == (7, 3, 4)
         with pytest.raises(KafkaError, match="invalid_producer_epoch"):
-            await transactions.abort(OpenTransaction(T1, 7, 3, 4))
+            await transactions.abort(AbortTransactionSpec(T1, 7, 3, 4))
 
     run(scenario, brokers=2)
 

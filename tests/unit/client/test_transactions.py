@@ -18,7 +18,7 @@ from kcli.client.transactions import (
     TransactionAction,
     TransactionManagerState,
     Transactions,
-    meaning,
+    action_after,
     most_severe,
 )
 from kserver.errors import ErrorCode, KafkaError
@@ -80,13 +80,13 @@ def test_there_is_an_error_in_the_error_states_and_in_no_other(steps, can_bump):
                     assert core.state is before
             case "refused":
                 api, code = what
-                if (means := meaning(api, code)) > TransactionAction.MOVED:
-                    core.refused(KafkaError(code), means)
+                if (means := action_after(api, code)) > TransactionAction.MOVED:
+                    core.handle_error(KafkaError(code), means)
             case "batch":
-                core.batch_failed(KafkaError(what))
+                core.handle_failed_batch(KafkaError(what))
             case "completed":
                 if before in VALID_PREVIOUS_STATES[TransactionManagerState.READY]:
-                    core.completed()
+                    core.complete()
             case "learn":
                 core.learn(*what)
         assert (core.error is not None) == (
@@ -130,7 +130,7 @@ def test_there_is_an_error_in_the_error_states_and_in_no_other(steps, can_bump):
     ],
 )
 def test_what_codes_mean(api, code, means):
-    assert meaning(api, code) is means
+    assert action_after(api, code) is means
 
 
 def test_of_many_codes_the_gravest_counts_and_what_was_not_attempted_least():
@@ -138,16 +138,17 @@ def test_of_many_codes_the_gravest_counts_and_what_was_not_attempted_least():
     assert most_severe(ApiKey.TXN_OFFSET_COMMIT, codes) is ErrorCode.not_coordinator
     codes += [ErrorCode.producer_fenced, ErrorCode.illegal_generation]
     assert most_severe(ApiKey.TXN_OFFSET_COMMIT, codes) is ErrorCode.producer_fenced
-    refused = [ErrorCode.operation_not_attempted, ErrorCode.topic_authorization_failed]
+    handle_error = [ErrorCode.operation_not_attempted, ErrorCode.topic_authorization_failed]
     assert (
-        most_severe(ApiKey.ADD_PARTITIONS_TO_TXN, refused) is ErrorCode.topic_authorization_failed
+        most_severe(ApiKey.ADD_PARTITIONS_TO_TXN, handle_error)
+        is ErrorCode.topic_authorization_failed
     )
     assert most_severe(ApiKey.TXN_OFFSET_COMMIT, []) is ErrorCode.none
 
 
 def test_a_producer_that_was_replaced_is_told_so():
     core = in_state(TransactionManagerState.COMMITTING_TRANSACTION)
-    core.refused(KafkaError(ErrorCode.invalid_producer_epoch), TransactionAction.FENCED)
+    core.handle_error(KafkaError(ErrorCode.invalid_producer_epoch), TransactionAction.FENCED)
     with pytest.raises(ProducerFenced, match="newer producer") as caught:
         core.check()
     assert not caught.value.abortable
@@ -155,7 +156,7 @@ def test_a_producer_that_was_replaced_is_told_so():
 
 def test_a_member_that_was_replaced_is_told_so():
     core = in_state(TransactionManagerState.IN_TRANSACTION)
-    core.refused(KafkaError(ErrorCode.illegal_generation), TransactionAction.NOT_A_MEMBER)
+    core.handle_error(KafkaError(ErrorCode.illegal_generation), TransactionAction.NOT_A_MEMBER)
     with pytest.raises(TransactionFailed) as caught:
         core.check()
     assert caught.value.abortable
@@ -171,14 +172,14 @@ def test_a_new_epoch_is_asked_for_only_where_the_coordinator_gives_one_only_then
         (True, 2, TransactionManagerState.FATAL_ERROR),
     ):
         core = in_state(TransactionManagerState.IN_TRANSACTION, can_bump=can_bump, version=version)
-        core.refused(error, TransactionAction.BUMP)
+        core.handle_error(error, TransactionAction.BUMP)
         assert core.state is state
         assert core.bump_needed == (state is TransactionManagerState.ABORTABLE_ERROR)
 
 
 def test_an_abort_that_is_refused_cannot_be_aborted():
     core = in_state(TransactionManagerState.ABORTING_TRANSACTION)
-    core.refused(KafkaError(ErrorCode.transaction_abortable), TransactionAction.ABORT)
+    core.handle_error(KafkaError(ErrorCode.transaction_abortable), TransactionAction.ABORT)
     assert core.state is TransactionManagerState.FATAL_ERROR
 
 

@@ -1,4 +1,4 @@
-"""`_columns.c` at its edges; what it makes of batches is in test_decoding.py and
+"""`_columns.c` at its edges; what it makes of batches is in test_batch_decoder.py and
 tests/contract/test_record_decoders.py."""
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def test_to_find_the_source_and_its_columns_takes_neither_arrow_nor_a_client():
 def test_to_plan_a_read_takes_nothing_that_decodes():
     found = loaded(READER)
     assert "kcli.spark.batch" in found
-    assert not {"pyarrow.compute", "kcli.spark.decoding", "hypothesis"} & found
+    assert not {"pyarrow.compute", "kcli.spark.batch_decoder", "hypothesis"} & found
 
 
 def test_what_is_kept_from_kio_is_there_for_others():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kcli.client.group_descriptions import CommittedOffset
-from kcli.client.transactions import HandedOver
+from kcli.client.transactions import TransactionHandover
 from kcli.spark.markers import (
     Amount,
     TaskPart,
@@ -20,8 +20,8 @@ AMOUNT = Amount(7, 70)
 
 
 def part(task: int, *, done: bool = False, tasks: int | None = None) -> TaskPart:
-    handed = None if done else HandedOver(f"k-q-{task}", 1, 0, 2, True)
-    return TaskPart(task, 5, Amount(7, 70, tasks), handed)
+    handover = None if done else TransactionHandover(f"k-q-{task}", 1, 0, 2, True)
+    return TaskPart(task, 5, Amount(7, 70, tasks), handover)
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ import pyarrow as pa
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kcli.spark.fitting import ONE_BY_ONE, converter_of, decode_each
 from kcli.spark.msgpack_values import decode_msgpack, encode_msgpack, leaf_converter, parse
+from kcli.spark.schema_converter import ONE_BY_ONE, converter_of, decode_each
 from kserver.errors import ConfigError
 
 

@@ -6,15 +6,15 @@ import pytest
 
 from kcli.spark.standalone import (
     MEMORY,
-    ClusterPlan,
     Process,
+    SparkClusterPlan,
     alive,
     environment,
     last_words,
     members,
 )
 
-PLAN = ClusterPlan("/d", "127.0.0.1", 7077, 8080, [5001, 5002], cores=2, memory="1g")
+PLAN = SparkClusterPlan("/d", "127.0.0.1", 7077, 8080, [5001, 5002], cores=2, memory="1g")
 
 
 def process(pid: int, words: list[str]) -> Process:

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from kcli.commands.server_stop import Server, after_start, is_meant, signal_named
+from kcli.commands.server_stop import RunningServer, after_start, is_meant, signal_named
 from kcli.options import Refused
 
 
@@ -34,7 +34,7 @@ def test_a_broker_is_known_by_its_command_line(line, words):
 @pytest.fixture
 def server(tmp_path):
     (tmp_path / "a.properties").write_text("node.id=3\nbroker.id=4\nprocess.roles=broker\n")
-    return Server(1, ["-daemon", "a.properties", "--override", "x=y"], str(tmp_path))
+    return RunningServer(1, ["-daemon", "a.properties", "--override", "x=y"], str(tmp_path))
 
 
 def test_without_a_filter_every_broker_is_meant(server):

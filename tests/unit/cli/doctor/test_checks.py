@@ -14,7 +14,7 @@ from kcli.client.descriptions import (
     TopicDescription,
 )
 from kcli.doctor.checks import CHECKS
-from kcli.doctor.snapshot import GroupProgress, OpenTransaction, Snapshot
+from kcli.doctor.snapshot import ClusterSnapshot, GroupProgress, TransactionSummary
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import TopicPartition
 
@@ -45,7 +45,7 @@ def partition(number, leader=1, isr=(1, 2, 3), replicas=(1, 2, 3)):
 
 
 def healthy():
-    return Snapshot(
+    return ClusterSnapshot(
         NOW_MS,
         {id: Node(id, f"h{id}", 9092) for id in (1, 2, 3)},
         api_versions={id: {0: (3, 12), 1: (4, 17)} for id in (1, 2, 3)},
@@ -59,7 +59,7 @@ def healthy():
         stable_ends={T0: 10, T1: 20},
         newest_ms={T0: NOW_MS, T1: NOW_MS + 59_000},
         groups={"g": GroupProgress("Stable", 1, {T0: 5}, {T0: 6}, "Stable")},
-        transactions=(OpenTransaction("x", "Ongoing", 69_000, 60_000, (T0,)),),
+        transactions=(TransactionSummary("x", "Ongoing", 69_000, 60_000, (T0,)),),
     )
 
 
@@ -185,7 +185,9 @@ def below_min_isr(seen):
         ),
         (
             lambda s: setattr(
-                s, "transactions", (OpenTransaction("x", "PrepareCommit", 70_001, 60_000, (T0,)),)
+                s,
+                "transactions",
+                (TransactionSummary("x", "PrepareCommit", 70_001, 60_000, (T0,)),),
             ),
             [("transactions", "error", "transaction x", "is PrepareCommit after 70 s")],
         ),

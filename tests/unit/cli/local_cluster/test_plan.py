@@ -2,13 +2,13 @@
 
 import pytest
 
-from kcli.local_cluster.plan import OWN_KEYS, ClusterPlan, data_problem, left_alone
+from kcli.local_cluster.plan import OWN_KEYS, LocalClusterPlan, data_problem, left_alone
 from kserver.config.broker import BrokerConfig
 from kserver.zookeeper.settings import parse
 
 
 def plan(count=3, port=9092, overrides=None):
-    return ClusterPlan(count, port, "/data", overrides or {})
+    return LocalClusterPlan(count, port, "/data", overrides or {})
 
 
 @pytest.mark.parametrize(

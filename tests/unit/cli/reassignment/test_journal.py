@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcli.options import Refused
-from kcli.reassignment.journal import Journal, PlannedMove, batches
+from kcli.reassignment.journal import PlannedMove, ReassignmentJournal, batches
 from kserver.model import TopicPartition
 
 
@@ -19,14 +19,14 @@ def move(number, source=(1, 2), target=(3, 2), size=10):
 
 def journal(path, done=0):
     moves = [[move(0), move(1)], [move(2)], [move(3)]]
-    return Journal(path / "deep" / "journal.json", "cluster", 1000, moves, done)
+    return ReassignmentJournal(path / "deep" / "journal.json", "cluster", 1000, moves, done)
 
 
 def test_what_is_written_is_read(tmp_path):
     written = journal(tmp_path)
     written.write()
-    assert Journal.read(written.path) == written
-    assert written.at(2) == Journal.read(written.path) == journal(tmp_path, 2)
+    assert ReassignmentJournal.read(written.path) == written
+    assert written.at(2) == ReassignmentJournal.read(written.path) == journal(tmp_path, 2)
     written.remove()
     written.remove()
     assert not [*written.path.parent.iterdir()]
@@ -34,7 +34,7 @@ def test_what_is_written_is_read(tmp_path):
 
 def test_what_was_begun_is_taken_back_the_last_first(tmp_path):
     back = journal(tmp_path, 1).undoing()
-    assert back == Journal.read(back.path)
+    assert back == ReassignmentJournal.read(back.path)
     assert back.done == 0
     assert back.batches == [[move(2).back], [move(0).back, move(1).back]]
     assert move(0).back.bytes == move(0).bytes == 10
@@ -49,7 +49,7 @@ def test_what_is_no_journal_is_refused_by_name(tmp_path, text):
     path = tmp_path / "journal.json"
     path.write_text(text)
     with pytest.raises(Refused, match=r"journal\.json is not a journal of a reassignment"):
-        Journal.read(path)
+        ReassignmentJournal.read(path)
 
 
 def test_a_journal_that_cannot_be_kept_is_told_before_anything_moves(tmp_path):
@@ -65,7 +65,7 @@ def test_a_write_that_is_cut_short_leaves_the_one_before(tmp_path, monkeypatch):
         patch.setattr(json, "dump", lambda document, file: file.write("{") and 1 / 0)
         with pytest.raises(ZeroDivisionError):
             before.at(1)
-    assert Journal.read(before.path) == before
+    assert ReassignmentJournal.read(before.path) == before
 
 
 @given(st.lists(st.integers(0, 5)), st.integers(1, 4))

@@ -9,7 +9,7 @@ import pytest
 from kcli.client.cluster import Node
 from kcli.client.topic_metadata import PartitionMetadata, TopicMetadata
 from kcli.top.rates import GROUP, History, Row, growth, trend
-from kcli.top.snapshot import BrokerAnswers, GroupSnapshot, Snapshot, TimedResponse
+from kcli.top.snapshot import BrokerAnswers, DashboardSnapshot, GroupSnapshot, TimedResponse
 from kserver.model import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -67,7 +67,7 @@ def look(
             None if broker in no_sizes else TimedResponse(at_s, sizes or {}),
             TimedResponse(at_s, of_groups),
         )
-    return Snapshot(
+    return DashboardSnapshot(
         number * EVERY_S * SECOND_MS,
         at_s,
         1,
@@ -81,7 +81,9 @@ def last(*looks):
     history = History()
     seen = None
     for one in looks:
-        seen = history.update(one) if isinstance(one, Snapshot) else history.note_failure(one)
+        seen = (
+            history.update(one) if isinstance(one, DashboardSnapshot) else history.note_failure(one)
+        )
     return seen
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kcli.spark.jobs.compact_plan import Journal, selection, units, values_of
+from kcli.spark.jobs.compact_plan import SwapJournal, selection, units, values_of
 from kcli.spark.jobs.store import StoreEntry
 
 
@@ -73,5 +73,5 @@ def test_values_are_read_as_spark_writes_them():
 
 
 def test_a_journal_is_read_as_it_was_written():
-    journal = Journal("1", ["a", "b"], [("s/c", "d/c")])
-    assert Journal.of(journal.text()) == journal
+    journal = SwapJournal("1", ["a", "b"], [("s/c", "d/c")])
+    assert SwapJournal.of(journal.text()) == journal

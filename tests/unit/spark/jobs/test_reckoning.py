@@ -6,15 +6,15 @@ from kcli.spark.jobs.reckoning import (
     DAY_MS,
     HOUR_MS,
     Counts,
-    Finding,
     Window,
+    WindowResult,
     findings,
     shown,
     sum_counts,
 )
 
 
-def one(counts: Counts, overdue: bool = False) -> Finding:
+def one(counts: Counts, overdue: bool = False) -> WindowResult:
     (found,) = findings({Window("t", 7): counts}, HOUR_MS, 8 * HOUR_MS if overdue else 0)
     return found
 

@@ -12,7 +12,7 @@ import pytest
 
 from kcli.options import Refused
 from kcli.spark.jobs import compact, leftovers, sink_log, swapping
-from kcli.spark.jobs.compact_plan import Journal
+from kcli.spark.jobs.compact_plan import SwapJournal
 from kcli.spark.jobs.store import LocalStore, data_files
 
 OLD = [f"d=1/part-{n}" for n in range(3)]
@@ -48,7 +48,7 @@ class Killed(LocalStore):
         super().write(path, text)
 
 
-def lake(path: Path, latest: int | None) -> Journal:
+def lake(path: Path, latest: int | None) -> SwapJournal:
     """Records are lines; the three old files hold two each, and one new file all six.  With a log
     of so many batches, the tenth of which is a list."""
     for number, name in enumerate([*OLD, KEPT, LATER]):
@@ -62,7 +62,7 @@ def lake(path: Path, latest: int | None) -> Journal:
         put_list(path, "9.compact", [*OLD, KEPT])
         for batch in range(10, latest + 1):
             put_list(path, str(batch), [LATER] if batch == 10 else [])
-    return Journal("1", OLD, [(staged, NEW)])
+    return SwapJournal("1", OLD, [(staged, NEW)])
 
 
 def put_list(path: Path, name: str, files: list[str]) -> None:
@@ -85,7 +85,7 @@ def seen(path: Path) -> list[int]:
     return sorted(int(line) for one in files for line in (path / one.path).read_text().split())
 
 
-def swap(store: LocalStore, journal: Journal) -> None:
+def swap(store: LocalStore, journal: SwapJournal) -> None:
     swapping.decide(store, journal)
     swapping.resume_swap(store, journal, 0)
 

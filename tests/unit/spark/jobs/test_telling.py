@@ -20,7 +20,7 @@ SOURCE = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception:
 Traceback (most recent call last):
   File "/k/kcli/spark/stream.py", line 99, in latestOffset
     raise DataLost(", ".join(lost))
-kcli.spark.planning.DataLost: topic t was made anew
+kcli.spark.offset_ranges.DataLost: topic t was made anew
  SQLSTATE: 38000 SQLSTATE: XXKST
 === Streaming Query ===
 Identifier: landed [id = 1, runId = 2]
