@@ -2,7 +2,7 @@ import pytest
 
 from kserver.world.zookeeper import Grant
 from kserver.zookeeper.acl import Identity as I
-from kserver.zookeeper.acl import InvalidAcl, digest, permits, resolved, shown
+from kserver.zookeeper.acl import InvalidAcl, digest, permits, resolved, visible_acl
 from kserver.zookeeper.jute import AclRecord
 
 ADDRESS = I("ip", "10.1.2.3")
@@ -17,7 +17,7 @@ def test_a_digest_is_zookeepers():
 
 def test_what_everybody_may_is_kept_as_nothing():
     assert resolved("/", [AclRecord(31, "world", "anyone")], [ADDRESS]) == ()
-    assert shown((), whole=False) == (AclRecord(31, "world", "anyone"),)
+    assert visible_acl((), whole=False) == (AclRecord(31, "world", "anyone"),)
     assert permits((), 31, [])
 
 
@@ -59,5 +59,5 @@ def test_each_may_do_what_is_granted_to_one_of_its_identities():
 
 def test_a_hash_is_hidden_from_those_who_do_not_administer():
     acl = (Grant(31, *SUPER),)
-    assert shown(acl, whole=True) == (AclRecord(31, *SUPER),)
-    assert shown(acl, whole=False) == (AclRecord(31, "digest", "super:x"),)
+    assert visible_acl(acl, whole=True) == (AclRecord(31, *SUPER),)
+    assert visible_acl(acl, whole=False) == (AclRecord(31, "digest", "super:x"),)
