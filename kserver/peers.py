@@ -51,7 +51,7 @@ class FollowsMetadata(Protocol):
     def apply(self, image: ClusterMetadata) -> None: ...
 
 
-class _Place:
+class _BrokerConnection:
     """Address of one broker, its connection, and the state of its backoff."""
 
     __slots__ = ("backoff_s", "endpoint", "failure", "peer", "retry_at_s", "turn")
@@ -77,32 +77,32 @@ class Peers:
         self._config = config
         self._metadata = metadata
         self._loop = asyncio.get_running_loop()
-        self._places: dict[BrokerId, _Place] = {}
+        self._connections: dict[BrokerId, _BrokerConnection] = {}
         self._is_closed = False
 
     async def to(self, broker: BrokerId) -> Peer:
         """Return an open connection to the broker.  Raises OSError, ProtocolError and KafkaError
         as `Peer.connect` does."""
         endpoint = self._endpoint(broker, self._metadata.current)
-        place = self._places.get(broker)
-        if place is None or place.endpoint != endpoint:
+        connection = self._connections.get(broker)
+        if connection is None or connection.endpoint != endpoint:
             self.leave(broker)
-            place = self._places[broker] = _Place(endpoint)
-        async with place.turn:
-            if place.peer is not None and place.peer.is_open:
-                return place.peer
-            if place.failure is not None and self._loop.time() < place.retry_at_s:
-                text = f"broker {broker} is in backoff after a failure: {place.failure}"
+            connection = self._connections[broker] = _BrokerConnection(endpoint)
+        async with connection.turn:
+            if connection.peer is not None and connection.peer.is_open:
+                return connection.peer
+            if connection.failure is not None and self._loop.time() < connection.retry_at_s:
+                text = f"broker {broker} is in backoff after a failure: {connection.failure}"
                 raise NotTriedAgain(text)
-            peer = await self._connect(place)
-        if self._is_closed or self._places.get(broker) is not place:
+            peer = await self._connect(connection)
+        if self._is_closed or self._connections.get(broker) is not connection:
             peer.close()
             raise KafkaError(
                 ErrorCode.broker_not_available, f"broker {broker} has moved to another address"
             )
         return peer
 
-    async def _connect(self, place: _Place) -> Peer:
+    async def _connect(self, connection: _BrokerConnection) -> Peer:
         config = self._config()
         options = PeerOptions(
             self._client_id,
@@ -110,14 +110,16 @@ class Peers:
             request_timeout_ms=config.request_timeout_ms,
         )
         try:
-            place.peer = await Peer.connect(place.endpoint.host, place.endpoint.port, options)
+            connection.peer = await Peer.connect(
+                connection.endpoint.host, connection.endpoint.port, options
+            )
         except (OSError, KafkaError, ProtocolError) as error:
-            place.failure = error
-            place.retry_at_s = self._loop.time() + place.backoff_s
-            place.backoff_s = min(2 * place.backoff_s, LAST_BACKOFF_S)
+            connection.failure = error
+            connection.retry_at_s = self._loop.time() + connection.backoff_s
+            connection.backoff_s = min(2 * connection.backoff_s, LAST_BACKOFF_S)
             raise
-        place.failure, place.backoff_s = None, FIRST_BACKOFF_S
-        return place.peer
+        connection.failure, connection.backoff_s = None, FIRST_BACKOFF_S
+        return connection.peer
 
     def _endpoint(self, broker: BrokerId, image: ClusterMetadata) -> Endpoint:
         registered_broker = image.brokers.get(broker)
@@ -132,9 +134,9 @@ class Peers:
 
     def apply(self, image: ClusterMetadata) -> None:
         """Close the connections to brokers that moved or are no longer registered."""
-        for broker, place in list(self._places.items()):
+        for broker, connection in list(self._connections.items()):
             try:
-                stays = self._endpoint(broker, image) == place.endpoint
+                stays = self._endpoint(broker, image) == connection.endpoint
             except KafkaError:
                 stays = False
             if not stays:
@@ -142,14 +144,14 @@ class Peers:
 
     def leave(self, broker: BrokerId) -> None:
         """Close the connection to the broker, if any; requests in flight fail with Disconnected."""
-        place = self._places.pop(broker, None)
-        if place is not None and place.peer is not None:
-            place.peer.close()
+        connection = self._connections.pop(broker, None)
+        if connection is not None and connection.peer is not None:
+            connection.peer.close()
 
     def close(self) -> None:
         """Close all connections, for good; requests in flight fail with Disconnected."""
         self._is_closed = True
-        for broker in list(self._places):
+        for broker in list(self._connections):
             self.leave(broker)
 
 

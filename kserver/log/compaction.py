@@ -185,7 +185,7 @@ class _Run:
         new = LogSegment.create(
             self._disk, job.directory, sources[0], job.config, job.now_ms, state=CLEANED
         )
-        out = _Writer(new)
+        out = _SegmentWriter(new)
         has_changed = len(sources) > 1
         for base in sources:
             for header, batch in self._batches(base):
@@ -259,7 +259,7 @@ class _Run:
         return CannotClean(f"{where} cannot be read: {error}")
 
 
-class _Writer:
+class _SegmentWriter:
     """Appends batches to a new segment in large writes."""
 
     def __init__(self, segment: LogSegment) -> None:

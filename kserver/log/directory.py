@@ -36,7 +36,7 @@ from kserver.log.checkpoint import (
     RECOVERY_POINTS,
     MetaProperties,
 )
-from kserver.log.recovery import CLEAN_SHUTDOWN, Stored
+from kserver.log.recovery import CLEAN_SHUTDOWN, StoredOffsets
 from kserver.model import BrokerId, Offset, TopicPartition
 
 if TYPE_CHECKING:
@@ -241,11 +241,11 @@ class LogDirectory:
         """Partitions that the checkpoints listed at the start."""
         return {tp for offsets in self._stored.values() for tp in offsets}
 
-    def stored_offsets(self, topic_partition: TopicPartition, boot_id: str) -> Stored:
+    def stored_offsets(self, topic_partition: TopicPartition, boot_id: str) -> StoredOffsets:
         def of(name: str) -> Offset | None:
             return self._stored[name].get(topic_partition)
 
-        return Stored(
+        return StoredOffsets(
             self._clean,
             of(RECOVERY_POINTS),
             of(LOG_STARTS),

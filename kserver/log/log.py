@@ -95,7 +95,7 @@ class Log:
         topic_partition: TopicPartition,
         config: TopicConfig,
         now_ms: int,
-        stored: recovery.Stored = recovery.NOTHING_STORED,
+        stored: recovery.StoredOffsets = recovery.NOTHING_STORED,
     ) -> Log:
         """Recover the log in `directory`, or create one.  Waits for the disk.
 

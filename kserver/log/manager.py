@@ -33,7 +33,7 @@ from kserver.log.directory import LogDirectory
 from kserver.log.loader import LogLoader
 from kserver.log.log import Log, LogHome
 from kserver.log.missing import MissingLogs
-from kserver.log.recovery import NOTHING_STORED, Stored
+from kserver.log.recovery import NOTHING_STORED, StoredOffsets
 from kserver.log.removals import Removals
 from kserver.metrics.meters import Histogram
 from kserver.model import BrokerId, Offset, TopicPartition
@@ -200,7 +200,7 @@ class LogManager:
         topic_partition: TopicPartition,
         topic_id: UUID | None,
         config: TopicConfig,
-        stored: Stored = NOTHING_STORED,
+        stored: StoredOffsets = NOTHING_STORED,
     ) -> Log:
         now_ms = self._world.clock.now_ms()
         try:
@@ -267,18 +267,10 @@ class LogManager:
         )
 
     def _rename(
-        self,
-        directory: LogDirectory,
-        path: str,
-        topic_partition: TopicPartition,
-        suffix: str,
-        *,
-        durably: bool,
+        self, directory: LogDirectory, path: str, key: TopicPartition, suffix: str, *, durably: bool
     ) -> str:
         try:
-            return directory.rename(
-                path, topic_partition, suffix, self._world.random, durably=durably
-            )
+            return directory.rename(path, key, suffix, self._world.random, durably=durably)
         except OSError as error:
             raise self._fail(directory, error) from error
 
@@ -292,7 +284,7 @@ class LogManager:
         topic_partition = current.topic_partition
         self.drop_future(topic_partition)
         path = directory.future_path(topic_partition, self._world.random)
-        stored = Stored(log_start_offset=current.segments[0].base_offset)
+        stored = StoredOffsets(log_start_offset=current.segments[0].base_offset)
         future = self._make(
             directory, path, topic_partition, current.topic_id, current.config, stored
         )

@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING
 
 from kserver.errors import StorageError
 from kserver.log import checkpoint
-from kserver.log.recovery import CLEAN_SHUTDOWN, Stored, accept_loss_command
+from kserver.log.recovery import CLEAN_SHUTDOWN, StoredOffsets, accept_loss_command
 from kserver.log.segment import LOG
 from kserver.model import Offset, TopicPartition
 
@@ -57,7 +57,7 @@ class MissingLog(StorageError):
     """The log was here and is missing: the partition must not start empty."""
 
 
-def proven_end(stored: Stored) -> Offset | None:
+def proven_end(stored: StoredOffsets) -> Offset | None:
     """Return the highest checkpointed offset of a log that was here; None if there was none."""
     offsets = (stored.recovery_point, stored.high_watermark, stored.log_start_offset)
     end = max(offset or 0 for offset in offsets)

@@ -120,7 +120,7 @@ class Recovered:
     was known of the log, or nothing can be lost.  The next start must do the same."""
 
 
-class Stored(NamedTuple):
+class StoredOffsets(NamedTuple):
     """Checkpointed offsets of a log, and how the broker was shut down."""
 
     clean: bool = False
@@ -135,7 +135,7 @@ class Stored(NamedTuple):
     """Whether the machine has stayed up: then everything written is there, synced or not."""
 
 
-NOTHING_STORED = Stored()
+NOTHING_STORED = StoredOffsets()
 
 
 def accept_loss_command(name: str) -> str:
@@ -152,7 +152,7 @@ class Recovery:
         disk: Disk,
         directory: str,
         config: TopicConfig,
-        stored: Stored,
+        stored: StoredOffsets,
         now_ms: int,
         producers: ProducerStateManager,
         random: Random,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kserver.metrics.names import GAUGE, METER, SUMMARY, Kind, Metric
+from kserver.metrics.names import GAUGE, METER, SUMMARY, Metric, MetricKind
 
 TOPIC = ("topic",)
 PARTITION = ("topic", "partition")
@@ -33,7 +33,7 @@ class _Type:
         self._type = type
 
     def __call__(
-        self, name: str, doc: str, kind: Kind = GAUGE, labels: tuple[str, ...] = ()
+        self, name: str, doc: str, kind: MetricKind = GAUGE, labels: tuple[str, ...] = ()
     ) -> Metric:
         return Metric(self._group, self._type, name, kind, labels, doc)
 
@@ -290,7 +290,7 @@ HANDLER_IDLE = Metric(
 )
 
 
-def _network(name: str, doc: str, kind: Kind = GAUGE) -> Metric:
+def _network(name: str, doc: str, kind: MetricKind = GAUGE) -> Metric:
     return Metric("kafka.server", "socket-server-metrics", name, kind, NETWORK, doc, attribute=True)
 
 
@@ -361,7 +361,7 @@ REBALANCES = _groups(
 )
 
 
-def _own(name: str, doc: str, kind: Kind = GAUGE, labels: tuple[str, ...] = ()) -> Metric:
+def _own(name: str, doc: str, kind: MetricKind = GAUGE, labels: tuple[str, ...] = ()) -> Metric:
     return Metric("", "", name, kind, labels, doc)
 
 

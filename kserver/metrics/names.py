@@ -19,8 +19,8 @@ JMX, REPORTER = "jmx", "reporter"
 NAMINGS = (JMX, REPORTER)
 
 
-class Kind(Enum):
-    """Kind of a metric; the values are Prometheus' types."""
+class MetricKind(Enum):
+    """MetricKind of a metric; the values are Prometheus' types."""
 
     METER = "counter"
     """Never decreases; Kafka's Meter, of which only the count is exposed."""
@@ -29,7 +29,7 @@ class Kind(Enum):
     """Quantiles, count and sum; Kafka's Histogram and Timer."""
 
 
-METER, GAUGE, SUMMARY = Kind
+METER, GAUGE, SUMMARY = MetricKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Metric:
     group: str
     type: str
     name: str
-    kind: Kind
+    kind: MetricKind
     labels: tuple[str, ...]
     """All labels that a sample can have; some samples, such as of all topics together, have
     none."""

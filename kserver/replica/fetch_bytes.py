@@ -40,7 +40,7 @@ _PREFERRED_SIZE = 4
 _DIVERGING_TAG = 0
 
 
-class FetchLimits(NamedTuple):
+class FetchRequestLimits(NamedTuple):
     """Limits of one fetch; times in milliseconds."""
 
     max_wait_ms: int
@@ -71,7 +71,7 @@ def write_request(
     version: int,
     replica: BrokerId,
     broker_epoch: int,
-    limits: FetchLimits,
+    limits: FetchRequestLimits,
     request: SessionRequest,
 ) -> bytes:
     """Return the request body, for `Peer.send`."""

@@ -38,7 +38,7 @@ from kserver.metrics.meters import OneMinuteRate, ReplicationMeters
 from kserver.model import NO_BROKER, BrokerId, LeaderEpoch, TopicPartition
 from kserver.peer import Peer, PeerOptions
 from kserver.replica import fetch_bytes
-from kserver.replica.fetch_bytes import FetchedPartition, FetchLimits
+from kserver.replica.fetch_bytes import FetchedPartition, FetchRequestLimits
 from kserver.replica.follower_session import FollowerSession, PartitionKey, Position
 from kserver.replica.partition import Partition
 from kserver.replica.throttle import ReplicationQuota, is_listed
@@ -237,7 +237,7 @@ class ReplicaFetcher:
             await self._pause(max(0.0, soonest_s - self._loop.time()))
             return
         config = self._config()
-        limits = FetchLimits(
+        limits = FetchRequestLimits(
             config.replica_fetch_wait_max_ms,
             config.replica_fetch_min_bytes,
             config.replica_fetch_response_max_bytes,
@@ -489,7 +489,7 @@ def _key(partition: Partition) -> PartitionKey:
     return partition.topic_id.bytes, partition.topic_partition.partition
 
 
-class _Place(NamedTuple):
+class _FetcherKey(NamedTuple):
     leader: BrokerId
     number: int
 
@@ -499,8 +499,8 @@ class ReplicaFetcherManager:
 
     def __init__(self, context: FetcherContext) -> None:
         self._context = context
-        self._fetchers: dict[_Place, ReplicaFetcher] = {}
-        self._places: dict[Partition, _Place] = {}
+        self._fetchers: dict[_FetcherKey, ReplicaFetcher] = {}
+        self._places: dict[Partition, _FetcherKey] = {}
         self._ending: list[ReplicaFetcher] = []
         """Fetchers without partitions that were still truncating a log when they lost the last
         one."""
@@ -529,14 +529,14 @@ class ReplicaFetcherManager:
             self._running.start(fetcher)
         fetcher.add(partition)
 
-    def _place(self, partition: Partition) -> _Place | None:
+    def _place(self, partition: Partition) -> _FetcherKey | None:
         leader = partition.leader_id
         if not partition.is_hosted or partition.is_leader or leader == NO_BROKER:
             return None
         if partition.log.failure is not None:
             return None
         topic, index = partition.topic_partition
-        return _Place(leader, (zlib.crc32(topic.encode()) + index) % self._number)
+        return _FetcherKey(leader, (zlib.crc32(topic.encode()) + index) % self._number)
 
     def resize(self) -> None:
         """Apply a changed `num.replica.fetchers`."""
@@ -566,7 +566,7 @@ class ReplicaFetcherManager:
         while truncations := self.truncating(keys):
             await asyncio.wait(truncations.values())
 
-    def _leave(self, partition: Partition, place: _Place) -> None:
+    def _leave(self, partition: Partition, place: _FetcherKey) -> None:
         fetcher = self._fetchers[place]
         fetcher.remove(partition)
         if fetcher.is_idle:

@@ -178,7 +178,7 @@ def response_type(api_key: int, version: int) -> Any:
         raise ProtocolError(f"{api_name(api_key)} has no version {version}") from error
 
 
-class _Reader:
+class _MessageReader:
     """Decoder of the messages of one type."""
 
     __slots__ = ("_guard", "_read")
@@ -196,13 +196,13 @@ class _Reader:
 
 
 @functools.cache
-def _request_reader(api_key: int, version: int) -> _Reader:
-    return _Reader(request_type(api_key, version))
+def _request_reader(api_key: int, version: int) -> _MessageReader:
+    return _MessageReader(request_type(api_key, version))
 
 
 @functools.cache
-def _response_reader(api_key: int, version: int) -> _Reader:
-    return _Reader(response_type(api_key, version))
+def _response_reader(api_key: int, version: int) -> _MessageReader:
+    return _MessageReader(response_type(api_key, version))
 
 
 def _skip_tagged_fields(frame: memoryview, at: int) -> int:

@@ -103,13 +103,13 @@ class Schema:
     def decode(self, version: int, data: bytes | memoryview) -> Values:
         """Decode a message; bytes after the last field are ignored, as in Kafka."""
         self._check(version)
-        return _Reader(data, version, version >= self.flexible).struct(self.fields)
+        return _ValueReader(data, version, version >= self.flexible).struct(self.fields)
 
     def encode(self, version: int, values: Mapping[str, Any]) -> bytes:
         """Encode a message; fields that the version lacks are dropped."""
         assert self.first <= version <= self.last, version
         out: list[bytes] = []
-        _Writer(out, version, version >= self.flexible).struct(self.fields, values)
+        _ValueWriter(out, version, version >= self.flexible).struct(self.fields, values)
         return b"".join(out)
 
     def as_json(self, version: int, values: Mapping[str, Any]) -> Values:
@@ -236,7 +236,7 @@ def _default(kind: str, is_array: bool, text: str | None, inner: Iterable[Field]
     return text == "true" if kind == "bool" else int(text)
 
 
-class _Reader:
+class _ValueReader:
     def __init__(self, data: bytes | memoryview, version: int, flexible: bool) -> None:
         self.data = memoryview(data)
         self.at = 0
@@ -331,7 +331,7 @@ class _Reader:
         return piece
 
 
-class _Writer:
+class _ValueWriter:
     def __init__(self, out: list[bytes], version: int, flexible: bool) -> None:
         self.out = out
         self.version = version
@@ -347,7 +347,7 @@ class _Writer:
                 self.value(field, value)
             elif value != field.default:
                 content: list[bytes] = []
-                _Writer(content, self.version, self.flexible).value(field, value)
+                _ValueWriter(content, self.version, self.flexible).value(field, value)
                 tagged[field.tag] = b"".join(content)
         if self.flexible:
             self.unsigned(len(tagged))

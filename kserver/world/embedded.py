@@ -26,7 +26,7 @@ from typing import NamedTuple
 from kserver.errors import NO_ROOM, StorageError
 from kserver.world.clock import Clock
 from kserver.world.disk import Disk
-from kserver.world.journal import Journal, Stored
+from kserver.world.journal import Journal, JournalEntry
 from kserver.world.znode_tree import Tree, Watches, Znode, ZnodeTransaction, end_of_session
 from kserver.world.zookeeper import (
     ANY_VERSION,
@@ -130,7 +130,7 @@ class EmbeddedZooKeeper:
         if was_open:
             # No client is served any more that could wait for it.
             with contextlib.suppress(OSError):
-                self._journal.close(Stored(self._zxid, self._tree.nodes))
+                self._journal.close(JournalEntry(self._zxid, self._tree.nodes))
 
     def on_session(self, listener: SessionListener) -> None:
         self._listeners.append(listener)
@@ -255,8 +255,10 @@ class EmbeddedZooKeeper:
     async def _write(
         self, zxid: int, changes: dict[str, Znode | None], *, makes_room: bool
     ) -> None:
-        change = Stored(zxid, self._unwritten | changes)
-        await self._journal.write(change, Stored(zxid, self._tree.nodes), makes_room=makes_room)
+        change = JournalEntry(zxid, self._unwritten | changes)
+        await self._journal.write(
+            change, JournalEntry(zxid, self._tree.nodes), makes_room=makes_room
+        )
         self._unwritten = {}
 
     def _may_wait(self, error: OSError) -> bool:

@@ -54,7 +54,7 @@ class StoredSession(NamedTuple):
     password: bytes
 
 
-class Stored(NamedTuple):
+class JournalEntry(NamedTuple):
     """The whole state, or changes to it; in changes, None stands for a removal."""
 
     zxid: int
@@ -108,7 +108,9 @@ class Journal:
                 self._file = self._disk.open(self.path)
         return result
 
-    async def write(self, change: Stored, before: Stored, *, makes_room: bool = False) -> None:
+    async def write(
+        self, change: JournalEntry, before: JournalEntry, *, makes_room: bool = False
+    ) -> None:
         """Write the change to disk, on top of `before`. Raises OSError.
 
         On a full disk, a change that `makes_room` may use the reserve.
@@ -120,7 +122,7 @@ class Journal:
             if file is not None and not self._must_replace and self._end + len(frame) <= limit:
                 await self._disk.offload(lambda: self._extend(file, self._end + len(frame)))
             else:
-                whole = Stored(
+                whole = JournalEntry(
                     change.zxid,
                     _over(before.nodes, change.nodes),
                     _over(before.sessions, change.sessions),
@@ -140,7 +142,7 @@ class Journal:
         self._size = max(self._size, self._end)
         self._file = file
 
-    def close(self, whole: Stored) -> None:
+    def close(self, whole: JournalEntry) -> None:
         """Close with one frame in the file, so that any truncation is detected as damage. Raises
         OSError.
         """
@@ -148,7 +150,7 @@ class Journal:
             self._replace(whole)
         self._file = None
 
-    def _replace(self, whole: Stored) -> None:
+    def _replace(self, whole: JournalEntry) -> None:
         frame = _frame(whole)
         zeros = bytes(2 * self._reserve_bytes)
         try:
@@ -183,7 +185,7 @@ def _over(before: Mapping[Any, T | None], change: Mapping[Any, T | None]) -> dic
     return {key: value for key, value in {**before, **change}.items() if value is not None}
 
 
-def _frame(stored: Stored) -> bytes:
+def _frame(stored: JournalEntry) -> bytes:
     rows: list[object] = [
         stored.zxid,
         [(path, _row(node)) for path, node in stored.nodes.items()],

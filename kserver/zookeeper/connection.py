@@ -38,14 +38,14 @@ from kserver.zookeeper.jute import (
     OpCode,
     Reader,
     ReplyHeader,
-    RequestHeader,
     WatcherEvent,
+    ZooKeeperRequestHeader,
     encode,
     frame,
     multi,
 )
 from kserver.zookeeper.reads import View, read_of
-from kserver.zookeeper.requests import Change, change_of, code_of, failures, responses_of
+from kserver.zookeeper.requests import ZnodeChange, change_of, code_of, failures, responses_of
 from kserver.zookeeper.sessions import PASSWORD_BYTES
 from kserver.zookeeper.store import ChangeNodes, CloseSession, Done
 
@@ -61,7 +61,7 @@ MAX_UNSENT_BYTES = 64 << 20
 """Maximum of unsent response bytes; a client that exceeds it is disconnected."""
 
 
-class State(enum.Enum):
+class ConnectionState(enum.Enum):
     NEW = "new"
     OPENING = "opening"
     OPEN = "open"
@@ -79,7 +79,7 @@ class _Slot:
     """Sends the response; None for a change that is being written."""
 
 
-class Connection(asyncio.Protocol):
+class ZooKeeperConnection(asyncio.Protocol):
     def __init__(self, server: ZooKeeperServer) -> None:
         self._server = server
         self._transport: asyncio.Transport | None = None
@@ -90,7 +90,7 @@ class Connection(asyncio.Protocol):
         """Requests behind them; the first is a read that waits for the changes."""
         self._is_draining = False
         self._knows_read_only = True
-        self.state = State.NEW
+        self.state = ConnectionState.NEW
         self.session = 0
         self.timeout_ms = 0
         self.identities: list[acl.Identity] = []
@@ -110,7 +110,7 @@ class Connection(asyncio.Protocol):
             self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.state = State.CLOSED
+        self.state = ConnectionState.CLOSED
         self._server.forget(self)
 
     def data_received(self, data: bytes) -> None:
@@ -119,12 +119,12 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """Close once all is sent."""
-        self.state = State.CLOSED
+        self.state = ConnectionState.CLOSED
         if self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
-        self.state = State.CLOSED
+        self.state = ConnectionState.CLOSED
         if self._transport is not None:
             self._transport.abort()
 
@@ -136,9 +136,9 @@ class Connection(asyncio.Protocol):
 
     def opened(self, password: bytes) -> None:
         """Send the ConnectResponse for the session, which is open now."""
-        if self.state is State.OPENING:
+        if self.state is ConnectionState.OPENING:
             self._connected(self.timeout_ms, self.session, password)
-            self.state = State.OPEN
+            self.state = ConnectionState.OPEN
             asyncio.get_running_loop().call_soon(self._read)
 
     def refused(self) -> None:
@@ -159,11 +159,14 @@ class Connection(asyncio.Protocol):
         at = 0
         data = self._received
         try:
-            while self.state in (State.NEW, State.OPEN) and self.waiting < MAX_WAITING:
+            while (
+                self.state in (ConnectionState.NEW, ConnectionState.OPEN)
+                and self.waiting < MAX_WAITING
+            ):
                 if len(data) - at < _LENGTH.size:
                     break
                 (size,) = _LENGTH.unpack_from(data, at)
-                if self.state is State.NEW and (word := words.word(size)) is not None:
+                if self.state is ConnectionState.NEW and (word := words.word(size)) is not None:
                     self._send(self._server.word(word).encode())
                     self.close()
                     break
@@ -190,14 +193,14 @@ class Connection(asyncio.Protocol):
 
     def _frame(self, data: bytes) -> None:
         reader = Reader(data)
-        if self.state is State.NEW:
+        if self.state is ConnectionState.NEW:
             request = reader.record(ConnectRequest)
             # Clients before ZooKeeper 3.4 neither send nor expect the read-only flag.
             self._knows_read_only = reader.remaining > 0
-            self.state = State.OPENING
+            self.state = ConnectionState.OPENING
             self._server.connect(self, request)
             return
-        header = reader.record(RequestHeader)
+        header = reader.record(ZooKeeperRequestHeader)
         self.requests += 1
         self._server.received(self)
         if header.type == OpCode.AUTH:
@@ -211,7 +214,7 @@ class Connection(asyncio.Protocol):
         else:
             self._request(header, reader)
 
-    def _request(self, header: RequestHeader, reader: Reader) -> None:
+    def _request(self, header: ZooKeeperRequestHeader, reader: Reader) -> None:
         try:
             change = change_of(header.type, reader, self.identities)
             read = read_of(header.type, reader) if change is None else None
@@ -268,7 +271,7 @@ class Connection(asyncio.Protocol):
         self._reply(xid, 0, Err.AUTH_FAILED)
         self.close()
 
-    def _change(self, xid: int, change: Change, slot: _Slot) -> None:
+    def _change(self, xid: int, change: ZnodeChange, slot: _Slot) -> None:
         def done(done: Done) -> None:
             slot.respond = partial(self._changed, xid, change, done)
             self._drain()
@@ -282,7 +285,7 @@ class Connection(asyncio.Protocol):
         else:
             self._server.store.submit(ChangeNodes(self.session, ops, done, guard))
 
-    def _changed(self, xid: int, change: Change, done: Done) -> None:
+    def _changed(self, xid: int, change: ZnodeChange, done: Done) -> None:
         error = done.error
         if error is not None and (not change.is_multi or isinstance(error, SessionExpired)):
             self._reply(xid, done.zxid, code_of(error))
@@ -320,11 +323,15 @@ class Connection(asyncio.Protocol):
             return
         self._is_draining = True
         try:
-            while self.state is State.OPEN and self._step():
+            while self.state is ConnectionState.OPEN and self._step():
                 pass
         finally:
             self._is_draining = False
-        if self._received and self.waiting < MAX_WAITING // 2 and self.state is State.OPEN:
+        if (
+            self._received
+            and self.waiting < MAX_WAITING // 2
+            and self.state is ConnectionState.OPEN
+        ):
             asyncio.get_running_loop().call_soon(self._read)
 
     def _step(self) -> bool:
@@ -357,7 +364,7 @@ class Connection(asyncio.Protocol):
         self._send(frame(ReplyHeader(xid, zxid, err), *records))
 
     def _send(self, data: bytes) -> None:
-        if self.state is State.CLOSED or self._transport is None:
+        if self.state is ConnectionState.CLOSED or self._transport is None:
             return
         self._transport.write(data)
         if self._transport.get_write_buffer_size() > MAX_UNSENT_BYTES:

@@ -7,7 +7,7 @@ zookeeper.jute). A buffer, a text and a vector begin with their length in 4 byte
 for null. Null is kept in buffers (a node's data may be null); a null text or vector is read as an
 empty one. Every frame is such a sequence after its length:
 
-    client   ConnectRequest, then RequestHeader and the request of its type
+    client   ConnectRequest, then ZooKeeperRequestHeader and the request of its type
     server   ConnectResponse, then ReplyHeader and the response, or WatcherEvent if xid is -1
 
 A multi is a sequence of MultiHeader and record, ended by a header whose `done` is set.
@@ -124,7 +124,7 @@ class ConnectResponse(NamedTuple):
     password: bytes | None
 
 
-class RequestHeader(NamedTuple):
+class ZooKeeperRequestHeader(NamedTuple):
     xid: Int
     type: Int
 

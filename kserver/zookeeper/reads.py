@@ -47,17 +47,17 @@ from kserver.zookeeper.requests import (
     stat_record,
     valid_path,
 )
-from kserver.zookeeper.watches import Kind, WatchTable
+from kserver.zookeeper.watches import WatchKind, WatchTable
 
-_TYPES: dict[int, tuple[Kind, ...]] = {
+_TYPES: dict[int, tuple[WatchKind, ...]] = {
     # ZooKeeper: WatcherType
-    1: (Kind.CHILDREN,),
-    2: (Kind.DATA,),
-    3: (Kind.DATA, Kind.CHILDREN, Kind.PERSISTENT, Kind.RECURSIVE),
-    4: (Kind.PERSISTENT,),
-    5: (Kind.RECURSIVE,),
+    1: (WatchKind.CHILDREN,),
+    2: (WatchKind.DATA,),
+    3: (WatchKind.DATA, WatchKind.CHILDREN, WatchKind.PERSISTENT, WatchKind.RECURSIVE),
+    4: (WatchKind.PERSISTENT,),
+    5: (WatchKind.RECURSIVE,),
 }
-_MODES = (Kind.PERSISTENT, Kind.RECURSIVE)
+_MODES = (WatchKind.PERSISTENT, WatchKind.RECURSIVE)
 _RECORDS: dict[int, type[tuple[Any, ...]]] = {
     OpCode.EXISTS: ReadRequest,
     OpCode.GET_DATA: ReadRequest,
@@ -77,18 +77,18 @@ _RECORDS: dict[int, type[tuple[Any, ...]]] = {
 }
 
 
-class Read(NamedTuple):
+class ReadOperation(NamedTuple):
     """A decoded request, to be answered in its turn."""
 
     type: int
     record: Any
 
 
-def read_of(kind: int, reader: Reader) -> Read:
+def read_of(kind: int, reader: Reader) -> ReadOperation:
     """Decode a request. Raises ProtocolError if it is invalid."""
     if kind == OpCode.MULTI_READ:
-        return Read(kind, reads_of(reader))
-    return Read(kind, reader.record(_RECORDS[kind]) if kind in _RECORDS else None)
+        return ReadOperation(kind, reads_of(reader))
+    return ReadOperation(kind, reader.record(_RECORDS[kind]) if kind in _RECORDS else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class View:
     notify: Callable[[WatcherEvent], None]
     """Sends an event to the client, before the response."""
 
-    def response(self, read: Read) -> list[tuple[Any, ...]]:
+    def response(self, read: ReadOperation) -> list[tuple[Any, ...]]:
         """Return the records of the response. Raises ZooKeeperError."""
         kind, record = read
         match kind:
@@ -133,11 +133,11 @@ class View:
                 return self._exists(record)
             case OpCode.GET_DATA:
                 node = self._node(path, READ)
-                self._watch(record, Kind.DATA)
+                self._watch(record, WatchKind.DATA)
                 return GetDataResponse(None if node.is_null else node.data, stat_record(node.stat))
             case OpCode.GET_CHILDREN | OpCode.GET_CHILDREN2:
                 node = self._node(path, READ)
-                self._watch(record, Kind.CHILDREN)
+                self._watch(record, WatchKind.CHILDREN)
                 names = tuple(self.tree.children(path))
                 if kind == OpCode.GET_CHILDREN:
                     return NamesResponse(names)
@@ -169,7 +169,7 @@ class View:
         node = self.tree.nodes.get(record.path)
         if node is not None:
             self._permit(node, READ, record.path)
-        self._watch(record, Kind.DATA)
+        self._watch(record, WatchKind.DATA)
         if node is None:
             raise NoNode(record.path)
         return StatResponse(stat_record(node.stat))
@@ -194,12 +194,12 @@ class View:
             elif node.mzxid > since:
                 self._notify(EventType.CHANGED, path)
             else:
-                self.watches.add(self.watcher, Kind.DATA, path)
+                self.watches.add(self.watcher, WatchKind.DATA, path)
         for path in request.exist:
             if path in self.tree.nodes:
                 self._notify(EventType.CREATED, path)
             else:
-                self.watches.add(self.watcher, Kind.DATA, path)
+                self.watches.add(self.watcher, WatchKind.DATA, path)
         for path in request.child:
             node = self.tree.nodes.get(path)
             if node is None:
@@ -207,7 +207,7 @@ class View:
             elif node.pzxid > since:
                 self._notify(EventType.CHILDREN, path)
             else:
-                self.watches.add(self.watcher, Kind.CHILDREN, path)
+                self.watches.add(self.watcher, WatchKind.CHILDREN, path)
         if isinstance(request, SetWatches2):
             for kind, paths in zip(_MODES, (request.persistent, request.recursive), strict=True):
                 for path in paths:
@@ -216,7 +216,7 @@ class View:
     def _notify(self, kind: EventType, path: str) -> None:
         self.notify(WatcherEvent(kind, SYNC_CONNECTED, path))
 
-    def _watch(self, record: ReadRequest, kind: Kind) -> None:
+    def _watch(self, record: ReadRequest, kind: WatchKind) -> None:
         if record.watch:
             self.watches.add(self.watcher, kind, record.path)
 

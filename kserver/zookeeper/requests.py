@@ -2,7 +2,7 @@
 
 Pure: records in, operations out, and back.
 
-    writes   create, create2, delete, setData, setACL, check, multi     `Change`, for the store
+    writes   create, create2, delete, setData, setACL, check, multi     `ZnodeChange`, for the store
     reads    all others                                                 `kserver.zookeeper.reads`
 
 Refused as Unimplemented: containers, TTL nodes, reconfig, SASL.
@@ -101,32 +101,32 @@ OWN_NODES = frozenset({"/", "/zookeeper", "/zookeeper/config", "/zookeeper/quota
 """Nodes that cannot be deleted."""
 
 
-class Operation(NamedTuple):
+class ZnodeOperation(NamedTuple):
     """One operation of a change: its request type, and the operation on the tree."""
 
     type: int
     op: TreeOp
 
 
-class Change(NamedTuple):
-    operations: list[Operation]
+class ZnodeChange(NamedTuple):
+    operations: list[ZnodeOperation]
     is_multi: bool = False
 
 
-def change_of(kind: int, reader: Reader, identities: Sequence[Identity]) -> Change | None:
+def change_of(kind: int, reader: Reader, identities: Sequence[Identity]) -> ZnodeChange | None:
     """Decode a change; return None if the request is not one. Raises ProtocolError if it is
     invalid.
     """
     if kind == OpCode.MULTI:
         operations = [
-            Operation(each, _op(each, record, identities))
+            ZnodeOperation(each, _op(each, record, identities))
             for each, record in reader.multi(_kind_in_multi)
         ]
-        return Change(operations, is_multi=True)
+        return ZnodeChange(operations, is_multi=True)
     if kind not in _WRITES:
         return None
     record = reader.record(_WRITES[kind])
-    return Change([Operation(kind, _op(kind, record, identities))])
+    return ZnodeChange([ZnodeOperation(kind, _op(kind, record, identities))])
 
 
 def reads_of(reader: Reader) -> list[tuple[int, ReadRequest]]:
@@ -186,7 +186,7 @@ def valid_path(path: str) -> str:
 
 
 def responses_of(
-    change: Change, results: Sequence[OpResult], stats: Sequence[Stat | None]
+    change: ZnodeChange, results: Sequence[OpResult], stats: Sequence[Stat | None]
 ) -> list[tuple[MultiHeader, tuple[Any, ...]]]:
     """Return the result of each operation, with its header for a multi; `stats` are those of
     created nodes.
@@ -197,7 +197,9 @@ def responses_of(
     ]
 
 
-def failures(change: Change, error: ZooKeeperError) -> list[tuple[MultiHeader, tuple[Any, ...]]]:
+def failures(
+    change: ZnodeChange, error: ZooKeeperError
+) -> list[tuple[MultiHeader, tuple[Any, ...]]]:
     """Return the results of a failed multi: operations before the failed one were undone, those
     after it not tried.
     """

@@ -15,7 +15,7 @@ from kserver.world.disk import Disk
 from kserver.world.journal import StoredSession
 from kserver.world.zookeeper import WatchEvent, WatchType
 from kserver.zookeeper import words
-from kserver.zookeeper.connection import Connection
+from kserver.zookeeper.connection import ZooKeeperConnection
 from kserver.zookeeper.jute import SYNC_CONNECTED, ConnectRequest, EventType, WatcherEvent
 from kserver.zookeeper.sessions import PASSWORD_BYTES, SessionTable
 from kserver.zookeeper.settings import Settings
@@ -53,11 +53,11 @@ class ZooKeeperServer:
         self._random = random
         self._environment = environment
         self.store = Store(disk, settings.data_dir, clock)
-        self.watches: WatchTable[Connection] = WatchTable()
+        self.watches: WatchTable[ZooKeeperConnection] = WatchTable()
         self._sessions = SessionTable(
             settings.tick_ms, settings.min_timeout_ms, settings.max_timeout_ms
         )
-        self._connections: dict[Connection, None] = {}
+        self._connections: dict[ZooKeeperConnection, None] = {}
         self._addresses: Counter[str] = Counter()
         self._began = asyncio.Event()
         """Set once a session has a deadline."""
@@ -76,7 +76,7 @@ class ZooKeeperServer:
             self._began.set()
             loop = asyncio.get_running_loop()
             listener = await loop.create_server(
-                lambda: Connection(self), settings.address, settings.port, backlog=BACKLOG
+                lambda: ZooKeeperConnection(self), settings.address, settings.port, backlog=BACKLOG
             )
             host, port = listener.sockets[0].getsockname()[:2]
             try:
@@ -105,7 +105,7 @@ class ZooKeeperServer:
     def now_s(self) -> float:
         return asyncio.get_running_loop().time()
 
-    def admit(self, connection: Connection) -> bool:
+    def admit(self, connection: ZooKeeperConnection) -> bool:
         """Whether its address may have one more connection."""
         self._connections[connection] = None
         self._addresses[connection.host] += 1
@@ -117,7 +117,7 @@ class ZooKeeperServer:
             return False
         return True
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, connection: ZooKeeperConnection) -> None:
         if connection not in self._connections:
             return
         del self._connections[connection]
@@ -126,10 +126,10 @@ class ZooKeeperServer:
         if not self._addresses[connection.host]:
             del self._addresses[connection.host]
 
-    def complain(self, connection: Connection, error: ProtocolError) -> None:
+    def complain(self, connection: ZooKeeperConnection, error: ProtocolError) -> None:
         log.warning("connection from %s:%d closed: %s", connection.host, connection.port, error)
 
-    def connect(self, connection: Connection, request: ConnectRequest) -> None:
+    def connect(self, connection: ZooKeeperConnection, request: ConnectRequest) -> None:
         """Open a new session, or give the connection the session that it asks for."""
         if request.last_zxid_seen > self.zxid:
             # It has seen more than this server: it was at another one, or this one lost its data.
@@ -148,13 +148,13 @@ class ZooKeeperServer:
         if session is None:
             connection.refused()
             return
-        if isinstance(session.owner, Connection):
+        if isinstance(session.owner, ZooKeeperConnection):
             session.owner.close()
         session.owner = connection
         connection.session = session.id
         connection.opened(password)
 
-    def _open(self, connection: Connection, timeout_ms: int) -> None:
+    def _open(self, connection: ZooKeeperConnection, timeout_ms: int) -> None:
         session = self._sessions.new_id(self._clock.now_ms())
         password = self._random.randbytes(PASSWORD_BYTES)
 
@@ -168,7 +168,7 @@ class ZooKeeperServer:
         stored = StoredSession(timeout_ms, password)
         self.store.submit(OpenSession(session, stored, opened))
 
-    def received(self, connection: Connection) -> None:
+    def received(self, connection: ZooKeeperConnection) -> None:
         self._requests += 1
         self._sessions.touch(connection.session, self._now_ms())
 
@@ -221,7 +221,7 @@ class ZooKeeperServer:
 
         def done(_: Done) -> None:
             self.ended(session)
-            if isinstance(owner, Connection):
+            if isinstance(owner, ZooKeeperConnection):
                 owner.close()
 
         self.store.submit(CloseSession(session, done))

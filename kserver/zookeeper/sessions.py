@@ -28,13 +28,13 @@ SERVER_ID = 1
 """In the highest byte of a session's id, as in a single ZooKeeper server."""
 
 
-class State(enum.Enum):
+class SessionState(enum.Enum):
     OPEN = "open"
     CLOSING = "closing"
 
 
 @dataclass(slots=True)
-class Session:
+class ZooKeeperSession:
     id: int
     password: bytes
     timeout_ms: int
@@ -42,7 +42,7 @@ class Session:
     """A whole number of ticks: its bucket."""
     owner: object | None = None
     """The session's connection."""
-    state: State = State.OPEN
+    state: SessionState = SessionState.OPEN
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class SessionTable:
     tick_ms: int
     min_timeout_ms: int
     max_timeout_ms: int
-    sessions: dict[int, Session] = field(default_factory=dict)
+    sessions: dict[int, ZooKeeperSession] = field(default_factory=dict)
     _buckets: dict[int, dict[int, None]] = field(default_factory=dict)
     _last_id: int = 0
 
@@ -71,15 +71,17 @@ class SessionTable:
     def negotiated(self, asked_ms: int) -> int:
         return min(max(asked_ms, self.min_timeout_ms), self.max_timeout_ms)
 
-    def open(self, session: int, password: bytes, timeout_ms: int, now_ms: int) -> Session:
+    def open(self, session: int, password: bytes, timeout_ms: int, now_ms: int) -> ZooKeeperSession:
         """Add a session; `timeout_ms` is the negotiated one."""
         assert session not in self.sessions
         return self._add(session, password, timeout_ms, now_ms)
 
-    def reopen(self, session: int, password: bytes, timeout_ms: int, now_ms: int) -> Session | None:
+    def reopen(
+        self, session: int, password: bytes, timeout_ms: int, now_ms: int
+    ) -> ZooKeeperSession | None:
         """Return the session with a new deadline; None if it has ended or the password is wrong."""
         open_session = self.sessions.get(session)
-        if open_session is None or open_session.state is State.CLOSING:
+        if open_session is None or open_session.state is SessionState.CLOSING:
             return None
         if not hmac.compare_digest(open_session.password, password):
             return None
@@ -89,12 +91,12 @@ class SessionTable:
 
     def is_open(self, session: int) -> bool:
         open_session = self.sessions.get(session)
-        return open_session is not None and open_session.state is State.OPEN
+        return open_session is not None and open_session.state is SessionState.OPEN
 
     def touch(self, session: int, now_ms: int) -> bool:
         """Extend the deadline; return whether the session is still open."""
         open_session = self.sessions.get(session)
-        if open_session is None or open_session.state is State.CLOSING:
+        if open_session is None or open_session.state is SessionState.CLOSING:
             return False
         self._wait(open_session, now_ms)
         return True
@@ -102,16 +104,16 @@ class SessionTable:
     def close(self, session: int) -> bool:
         """Refuse the session from now on; return whether it was open."""
         open_session = self.sessions.get(session)
-        if open_session is None or open_session.state is State.CLOSING:
+        if open_session is None or open_session.state is SessionState.CLOSING:
             return False
-        open_session.state = State.CLOSING
+        open_session.state = SessionState.CLOSING
         self._forget_deadline(open_session)
         return True
 
     def remove(self, session: int) -> None:
         """Remove the session after its ephemerals were deleted."""
         open_session = self.sessions.pop(session, None)
-        if open_session is not None and open_session.state is State.OPEN:
+        if open_session is not None and open_session.state is SessionState.OPEN:
             self._forget_deadline(open_session)
 
     def next_deadline_ms(self) -> int | None:
@@ -134,17 +136,17 @@ class SessionTable:
         assert all(self._buckets.values()), "no bucket is empty"
         for session in self.sessions.values():
             assert session.due_ms % self.tick_ms == 0
-            expected = session.due_ms if session.state is State.OPEN else None
+            expected = session.due_ms if session.state is SessionState.OPEN else None
             assert waiting.pop(session.id, None) == expected
         assert not waiting
 
-    def _add(self, session: int, password: bytes, timeout_ms: int, now_ms: int) -> Session:
+    def _add(self, session: int, password: bytes, timeout_ms: int, now_ms: int) -> ZooKeeperSession:
         due_ms = self._bucket(now_ms + timeout_ms)
-        added = self.sessions[session] = Session(session, password, timeout_ms, due_ms)
+        added = self.sessions[session] = ZooKeeperSession(session, password, timeout_ms, due_ms)
         self._buckets.setdefault(due_ms, {})[session] = None
         return added
 
-    def _wait(self, session: Session, now_ms: int) -> None:
+    def _wait(self, session: ZooKeeperSession, now_ms: int) -> None:
         due_ms = self._bucket(now_ms + session.timeout_ms)
         if due_ms > session.due_ms:
             self._forget_deadline(session)
@@ -155,7 +157,7 @@ class SessionTable:
         """Return the first tick after a time."""
         return (due_ms // self.tick_ms + 1) * self.tick_ms
 
-    def _forget_deadline(self, session: Session) -> None:
+    def _forget_deadline(self, session: ZooKeeperSession) -> None:
         bucket = self._buckets[session.due_ms]
         del bucket[session.id]
         if not bucket:

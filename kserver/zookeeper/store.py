@@ -18,7 +18,7 @@ from typing import TypeAlias
 from kserver.errors import StorageError
 from kserver.world.clock import Clock
 from kserver.world.disk import Disk
-from kserver.world.journal import Journal, Stored, StoredSession
+from kserver.world.journal import Journal, JournalEntry, StoredSession
 from kserver.world.znode_tree import ROOT, Guard, Tree, TreeOp, Znode, ZnodeTransaction, let_pass
 from kserver.world.zookeeper import (
     Delete,
@@ -168,7 +168,7 @@ class Store:
     def close(self) -> None:
         """Close the journal, after `run` has returned. Raises StorageError."""
         try:
-            self._journal.close(Stored(self.zxid, self.tree.nodes, self.sessions))
+            self._journal.close(JournalEntry(self.zxid, self.tree.nodes, self.sessions))
         except OSError as error:
             raise self._failed(error) from error
 
@@ -238,9 +238,11 @@ class Store:
                 self._ephemerals.setdefault(node.owner, {})[path] = None
 
     async def _write(self, batch: _Batch) -> None:
-        change = Stored(batch.zxid, batch.nodes.changes, batch.sessions)
+        change = JournalEntry(batch.zxid, batch.nodes.changes, batch.sessions)
         try:
-            await self._journal.write(change, Stored(self.zxid, self.tree.nodes, self.sessions))
+            await self._journal.write(
+                change, JournalEntry(self.zxid, self.tree.nodes, self.sessions)
+            )
         except OSError as error:
             raise self._failed(error) from error
 

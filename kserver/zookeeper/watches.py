@@ -25,30 +25,30 @@ from kserver.world.zookeeper import WatchEvent, WatchType
 W = TypeVar("W")
 
 
-class Kind(enum.Enum):
+class WatchKind(enum.Enum):
     DATA = "data"
     CHILDREN = "children"
     PERSISTENT = "persistent"
     RECURSIVE = "recursive"
 
 
-ONE_SHOT = (Kind.DATA, Kind.CHILDREN)
+ONE_SHOT = (WatchKind.DATA, WatchKind.CHILDREN)
 
 
 class WatchTable(Generic[W]):
     def __init__(self) -> None:
-        self._watchers: dict[tuple[Kind, str], dict[W, None]] = {}
-        self._places_of: dict[W, dict[tuple[Kind, str], None]] = {}
+        self._watchers: dict[tuple[WatchKind, str], dict[W, None]] = {}
+        self._places_of: dict[W, dict[tuple[WatchKind, str], None]] = {}
 
-    def add(self, watcher: W, kind: Kind, path: str) -> None:
+    def add(self, watcher: W, kind: WatchKind, path: str) -> None:
         self._watchers.setdefault((kind, path), {})[watcher] = None
         self._places_of.setdefault(watcher, {})[kind, path] = None
 
-    def has(self, watcher: W, kinds: Iterable[Kind], path: str) -> bool:
+    def has(self, watcher: W, kinds: Iterable[WatchKind], path: str) -> bool:
         places = self._places_of.get(watcher, {})
         return any((kind, path) in places for kind in kinds)
 
-    def remove(self, watcher: W, kinds: Iterable[Kind], path: str) -> bool:
+    def remove(self, watcher: W, kinds: Iterable[WatchKind], path: str) -> bool:
         """Remove watches; return whether there was one."""
         existing_kinds = [kind for kind in kinds if self.has(watcher, (kind,), path)]
         for kind in existing_kinds:
@@ -90,20 +90,20 @@ class WatchTable(Generic[W]):
         there = {(w, place) for place, them in self._watchers.items() for w in them}
         assert there == {(w, place) for w, places in self._places_of.items() for place in places}
 
-    def _places(self, event: WatchEvent) -> Iterator[tuple[Kind, str]]:
+    def _places(self, event: WatchEvent) -> Iterator[tuple[WatchKind, str]]:
         if event.type is not WatchType.CHILDREN:
-            yield Kind.DATA, event.path
+            yield WatchKind.DATA, event.path
         if event.type in (WatchType.CHILDREN, WatchType.DELETED):
-            yield Kind.CHILDREN, event.path
-        yield Kind.PERSISTENT, event.path
+            yield WatchKind.CHILDREN, event.path
+        yield WatchKind.PERSISTENT, event.path
         if event.type is not WatchType.CHILDREN:
             path = event.path
-            yield Kind.RECURSIVE, path
+            yield WatchKind.RECURSIVE, path
             while path != "/":
                 path = parent_of(path)
-                yield Kind.RECURSIVE, path
+                yield WatchKind.RECURSIVE, path
 
-    def _drop(self, watcher: W, kind: Kind, path: str) -> None:
+    def _drop(self, watcher: W, kind: WatchKind, path: str) -> None:
         watchers, places = self._watchers[kind, path], self._places_of[watcher]
         del watchers[watcher], places[kind, path]
         if not watchers:

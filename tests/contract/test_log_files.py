@@ -22,7 +22,7 @@ import pytest
 
 from kserver.config.topic import TopicConfig
 from kserver.log.log import Log, Origin
-from kserver.log.recovery import Stored
+from kserver.log.recovery import StoredOffsets
 from kserver.wire.batch import RecordBatch, batches, encode_batch
 from kserver.wire.compression import Compression
 from kserver.world.disk import OsDisk
@@ -46,7 +46,7 @@ def orders(tmp_path: Path) -> Path:
     return copy
 
 
-def open_orders(directory: Path, stored: Stored) -> Log:
+def open_orders(directory: Path, stored: StoredOffsets) -> Log:
     log = open_log(OsDisk(), CONFIG, stored, directory=str(directory))
     log.check()
     return log
@@ -57,7 +57,7 @@ def data_batches(log: Log) -> list[RecordBatch]:
 
 
 def test_apaches_log_opens_after_a_clean_stop(orders: Path) -> None:
-    log = open_orders(orders, Stored(clean=True, recovery_point=END, high_watermark=END))
+    log = open_orders(orders, StoredOffsets(clean=True, recovery_point=END, high_watermark=END))
     assert (log.log_start_offset, log.log_end_offset, log.recovery_point) == (0, END, END)
     assert [segment.base_offset for segment in log.segments] == [0, 28]
     assert str(log.topic_id) == "bb98181b-b10f-41de-9eff-7610ae179b87"
@@ -73,7 +73,7 @@ def test_apaches_log_opens_after_a_clean_stop(orders: Path) -> None:
 
 
 def test_apaches_log_takes_appends(orders: Path) -> None:
-    log = open_orders(orders, Stored(clean=True, recovery_point=END, high_watermark=END))
+    log = open_orders(orders, StoredOffsets(clean=True, recovery_point=END, high_watermark=END))
     done = log.append_as_leader(
         batch(2, producer_id=1000, producer_epoch=0, base_sequence=3), 1, DAY_ONE_MS
     )
@@ -85,7 +85,7 @@ def test_from_apaches_records_alone_all_its_other_files_are_written_again(orders
     for path in orders.iterdir():
         if path.suffix != ".log" and path.name != "partition.metadata":
             path.unlink()
-    log = open_orders(orders, Stored())
+    log = open_orders(orders, StoredOffsets())
     assert (log.log_end_offset, len(read_all(log))) == (END, END)
     asyncio.run(log.close())
     written = {path.name: path.read_bytes() for path in orders.iterdir()}
@@ -97,7 +97,7 @@ def test_after_a_crash_apaches_preallocated_indexes_are_trimmed(orders: Path) ->
         os.truncate(orders / name, 4092)
     with open(orders / "00000000000000000028.log", "ab") as file:
         file.write(bytes(50))
-    log = open_orders(orders, Stored(recovery_point=28))
+    log = open_orders(orders, StoredOffsets(recovery_point=28))
     assert log.log_end_offset == END
     asyncio.run(log.close())
     for path in ORDERS.iterdir():

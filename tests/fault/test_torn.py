@@ -24,7 +24,7 @@ from kserver.config.topic import TopicConfig
 from kserver.errors import ErrorCode
 from kserver.log import checkpoint
 from kserver.log.checkpoint import RECOVERY_POINTS
-from kserver.log.recovery import CLEAN_SHUTDOWN, NOTHING_STORED, DamagedLog, Stored
+from kserver.log.recovery import CLEAN_SHUTDOWN, NOTHING_STORED, DamagedLog, StoredOffsets
 from kserver.model import TopicPartition
 from kserver.wire.batch import Record, RecordBatch, batches
 from kserver.wire.compression import Compression
@@ -128,7 +128,7 @@ def test_a_tear_at_any_byte_of_the_last_batch_costs_that_batch_alone(written, co
         directory = copy()
         with open(directory / written.last.name, "r+b") as file:
             file.truncate(end)
-        log = opened(directory, Stored(recovery_point=recovery_point))
+        log = opened(directory, StoredOffsets(recovery_point=recovery_point))
         is_whole = end == position + last.size
         holds(log, written.records if is_whole else written.records[: last.base_offset])
 
@@ -184,9 +184,9 @@ def test_what_can_be_derived_from_the_records_may_be_spoilt(written, copy, suffi
     if known == "a clean stop":
         log = opened(directory)
         asyncio.run(log.close())
-        stored = Stored(True, log.log_end_offset)
+        stored = StoredOffsets(True, log.log_end_offset)
     elif known == "all but the last file":
-        stored = Stored(recovery_point=int(written.last.stem))
+        stored = StoredOffsets(recovery_point=int(written.last.stem))
     paths = [path for path in directory.iterdir() if path.name.endswith(suffix)]
     assert paths
     for path in paths:
@@ -217,7 +217,7 @@ def test_a_flipped_bit_is_found_and_never_passed_on(written, copy, part, data):
     known = part == "recovered"
     recovery_point = last.next_offset if known else 0
     try:
-        log = opened(directory, Stored(recovery_point=recovery_point))
+        log = opened(directory, StoredOffsets(recovery_point=recovery_point))
     except DamagedLog as error:
         reason = str(error)
         damaged, found_at = DAMAGED.search(reason).groups()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from kserver.config.topic import TopicConfig
 from kserver.errors import NoRoom, StorageError
 from kserver.log.log import Log, LogHome
-from kserver.log.recovery import NOTHING_STORED, Stored
+from kserver.log.recovery import NOTHING_STORED, StoredOffsets
 from kserver.model import TopicPartition
 from kserver.wire.batch import NewRecord, Record, batches, encode_batch, end_transaction_marker
 from kserver.world.disk import Disk
@@ -52,7 +52,7 @@ class Keeper:
 def open_log(
     disk: Disk,
     config: TopicConfig | None = None,
-    stored: Stored = NOTHING_STORED,
+    stored: StoredOffsets = NOTHING_STORED,
     *,
     keeper: Keeper | None = None,
     directory: str = DIRECTORY,

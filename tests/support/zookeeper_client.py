@@ -15,8 +15,8 @@ from kserver.zookeeper.jute import (
     OpCode,
     Reader,
     ReplyHeader,
-    RequestHeader,
     WatcherEvent,
+    ZooKeeperRequestHeader,
     encode,
     frame,
 )
@@ -73,7 +73,7 @@ class RawClient:
         if xid is None:
             self._xid += 1
             xid = self._xid
-        self.socket.sendall(frame(RequestHeader(xid, kind), *records))
+        self.socket.sendall(frame(ZooKeeperRequestHeader(xid, kind), *records))
         return xid
 
     def reply(self) -> Reply:

@@ -11,7 +11,7 @@ import pytest
 from kserver.errors import StorageError
 from kserver.log.checkpoint import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
 from kserver.log.directory import LogDirectory, parse_log_name
-from kserver.log.recovery import Stored
+from kserver.log.recovery import StoredOffsets
 from kserver.model import TopicPartition
 from tests.support.clock import SimClock, StillClock
 from tests.support.disk import SimDisk
@@ -94,7 +94,7 @@ def test_a_clean_stop_counts_once() -> None:
         directory = LogDirectory(disk, "/logs")
         directory.lock()
         directory.begin()
-        assert directory.stored_offsets(T0, "boot") == Stored()
+        assert directory.stored_offsets(T0, "boot") == StoredOffsets()
         await directory.write_offsets(RECOVERY_POINTS, lambda: {T0: 7, T1: 0})
         await directory.write_offsets(LOG_STARTS, lambda: {T0: 2})
         await directory.write_offsets(HIGH_WATERMARKS, lambda: {T0: 6})
@@ -103,9 +103,11 @@ def test_a_clean_stop_counts_once() -> None:
         for clean in (True, False):
             directory = LogDirectory(disk, "/logs")
             directory.begin()
-            assert directory.stored_offsets(T0, "boot") == Stored(clean, 7, 2, 6)
-            assert directory.stored_offsets(T1, "boot") == Stored(clean, 0, None, 0)
-            assert directory.stored_offsets(TopicPartition("new", 0), "boot") == Stored(clean)
+            assert directory.stored_offsets(T0, "boot") == StoredOffsets(clean, 7, 2, 6)
+            assert directory.stored_offsets(T1, "boot") == StoredOffsets(clean, 0, None, 0)
+            assert directory.stored_offsets(TopicPartition("new", 0), "boot") == StoredOffsets(
+                clean
+            )
             disk = disk.crash(keep=0.0)
 
     simulate(scenario, seed=1)

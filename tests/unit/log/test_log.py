@@ -13,7 +13,7 @@ from kserver.config.topic import TopicConfig
 from kserver.errors import ErrorCode, KafkaError, StorageError
 from kserver.log.checkpoint import LEADER_EPOCHS
 from kserver.log.log import Log, Origin
-from kserver.log.recovery import Stored
+from kserver.log.recovery import StoredOffsets
 from kserver.wire.batch import RecordBatch, batches
 from tests.support.clock import DAY_ONE_MS, SimClock, StillClock
 from tests.support.disk import SimDisk
@@ -433,7 +433,7 @@ def test_a_search_that_runs_while_segments_are_deleted_ends_well() -> None:
         for number in range(40):
             append(log, 1, timestamp=DAY_ONE_MS + number)
         await log.close()
-        log = open_log(disk, config, Stored(clean=True, recovery_point=40))
+        log = open_log(disk, config, StoredOffsets(clean=True, recovery_point=40))
         log.update_high_watermark(40)
         searches = [
             loop.create_task(log.offset_for_timestamp(DAY_ONE_MS + number)) for number in range(40)
@@ -490,7 +490,9 @@ def test_a_closed_log_refuses_everything_and_opens_as_it_was() -> None:
             append(log, 1)
         disk = disk.crash(keep=0.0)
         disk.counts.clear()
-        again = open_log(disk, TopicConfig(segment_bytes=500), Stored(clean=True, recovery_point=9))
+        again = open_log(
+            disk, TopicConfig(segment_bytes=500), StoredOffsets(clean=True, recovery_point=9)
+        )
         assert disk.counts["read_at"] < 20
         again.check()
         assert read_all(again) == records
@@ -518,7 +520,7 @@ def test_an_opened_log_recognizes_each_of_the_last_five_batches_sent_again(
         kept = log.producers.producers[7].batches.copy()
         end = log.log_end_offset
         await log.close()
-        again = open_log(disk, config, Stored(clean=True, recovery_point=end))
+        again = open_log(disk, config, StoredOffsets(clean=True, recovery_point=end))
         # Only so far back as the index leads: among many batches of others, fewer are known.
         known = again.producers.producers[7].batches
         assert known == kept[-len(known) :]
@@ -545,7 +547,7 @@ def test_a_truncated_log_recognizes_the_batches_before_the_cut_sent_again(
         for sequence in range(9):
             append(log, 1, base_sequence=sequence, **fields)
         await log.close()
-        log = open_log(disk, config, Stored(clean=True, recovery_point=9))
+        log = open_log(disk, config, StoredOffsets(clean=True, recovery_point=9))
         append(log, 1, base_sequence=9, **fields)
         await log.truncate_to(9)
         assert [b.first_sequence for b in log.producers.producers[7].batches] == [4, 5, 6, 7, 8]
@@ -569,7 +571,7 @@ def test_only_batches_that_lead_to_a_producers_last_one_are_recalled() -> None:
         append(log, 1, producer_id=8, producer_epoch=0, base_sequence=9)
         append(log, 1, producer_id=7, producer_epoch=1, base_sequence=2)
         await log.close()
-        again = open_log(disk, TopicConfig(), Stored(clean=True, recovery_point=8))
+        again = open_log(disk, TopicConfig(), StoredOffsets(clean=True, recovery_point=8))
         sequences_of = {
             producer_id: [b.first_sequence for b in state.batches]
             for producer_id, state in again.producers.producers.items()

@@ -12,7 +12,7 @@ from kserver.config.topic import TopicConfig
 from kserver.errors import NoRoom, StorageError
 from kserver.log.checkpoint import LEADER_EPOCHS
 from kserver.log.log import Log, Origin
-from kserver.log.recovery import Stored
+from kserver.log.recovery import StoredOffsets
 from tests.support.clock import DAY_ONE_MS, SimClock, StillClock
 from tests.support.disk import SimDisk
 from tests.support.logs import DIRECTORY, Keeper, batch, marker, open_log, read_all
@@ -223,4 +223,4 @@ def test_room_comes_and_goes_and_what_was_appended_is_there(seed: int) -> None:
         disk = disk.crash(keep=0.0)
     else:
         disk = disk.kill()
-    check(open_log(disk, CONFIG, Stored(recovery_point=log.recovery_point)))
+    check(open_log(disk, CONFIG, StoredOffsets(recovery_point=log.recovery_point)))

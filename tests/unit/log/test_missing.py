@@ -9,7 +9,7 @@ import pytest
 
 from kserver.config.topic import TopicConfig
 from kserver.log.log import Cold, Log
-from kserver.log.recovery import DamagedLog, Stored
+from kserver.log.recovery import DamagedLog, StoredOffsets
 from kserver.log.segments import Slice
 from tests.support.clock import DAY_ONE_MS, SimClock
 from tests.support.disk import SimDisk
@@ -43,7 +43,7 @@ def reopened(disk: SimDisk, config: TopicConfig = CONFIG, **stored: int) -> Log:
     return open_log(
         disk,
         config,
-        Stored(clean=True, recovery_point=RECORDS, log_start_offset=0)._replace(**stored),
+        StoredOffsets(clean=True, recovery_point=RECORDS, log_start_offset=0)._replace(**stored),
     )
 
 
@@ -122,7 +122,7 @@ def test_records_that_are_missing_after_a_clean_stop_are_named(
             assert "k storage accept-loss --topic topic --partition 0" in text
         else:
             assert f"-offset-checkpoint to {first} and remove" in text
-        left = open_log(disk, CONFIG, Stored(recovery_point=first))
+        left = open_log(disk, CONFIG, StoredOffsets(recovery_point=first))
         left.check()
         found = [record.offset for record in read_all(left)]
         assert found == list(range(last + 1, RECORDS) if way is first_is_removed else range(first))
@@ -141,7 +141,7 @@ def test_after_a_crash_a_log_without_segments_was_being_deleted_from_or_is_refus
                 disk.rename(path(base), f"{path(base)}.deleted")
             else:
                 disk.remove(path(base))
-        stored = Stored(recovery_point=RECORDS)
+        stored = StoredOffsets(recovery_point=RECORDS)
         if not is_deleting:
             with pytest.raises(DamagedLog, match="no segment is left"):
                 open_log(disk, CONFIG, stored)
@@ -159,7 +159,7 @@ def test_after_a_crash_the_first_segments_may_have_been_deleted(
     async def scenario(loop: SimLoop) -> None:
         disk, bases = await closed(loop)
         disk.remove(path(bases[0]))
-        log = open_log(disk, CONFIG, Stored(recovery_point=RECORDS, log_start_offset=0))
+        log = open_log(disk, CONFIG, StoredOffsets(recovery_point=RECORDS, log_start_offset=0))
         assert log.log_start_offset == bases[1]
         assert f"first segment starts at offset {bases[1]}" in caplog.text
 

@@ -10,7 +10,7 @@ from kserver.errors import StorageError
 from kserver.log.directory import LogDirectory
 from kserver.log.log import Log
 from kserver.log.missing import MissingLog, accept_loss, proven_end
-from kserver.log.recovery import Stored
+from kserver.log.recovery import StoredOffsets
 from kserver.model import TopicPartition
 from tests.support.logs import read_all
 from tests.unit.log.test_manager import TOPIC_ID, Host, run
@@ -110,20 +110,20 @@ def test_while_a_directory_is_lost_only_new_and_followed_partitions_begin() -> N
 @pytest.mark.parametrize(
     ("stored", "end"),
     [
-        (Stored(), None),
-        (Stored(clean=True), None),
-        (Stored(clean=True, recovery_point=0), None),
-        (Stored(clean=True, recovery_point=5, high_watermark=4), 5),
-        (Stored(clean=True, high_watermark=4), 4),
-        (Stored(recovery_point=0), None),
-        (Stored(recovery_point=0, high_watermark=4), None),
-        (Stored(recovery_point=3, high_watermark=4), 4),
-        (Stored(recovery_point=0, is_same_boot=True), 0),
-        (Stored(recovery_point=0, high_watermark=4, is_same_boot=True), 4),
-        (Stored(is_same_boot=True), None),
+        (StoredOffsets(), None),
+        (StoredOffsets(clean=True), None),
+        (StoredOffsets(clean=True, recovery_point=0), None),
+        (StoredOffsets(clean=True, recovery_point=5, high_watermark=4), 5),
+        (StoredOffsets(clean=True, high_watermark=4), 4),
+        (StoredOffsets(recovery_point=0), None),
+        (StoredOffsets(recovery_point=0, high_watermark=4), None),
+        (StoredOffsets(recovery_point=3, high_watermark=4), 4),
+        (StoredOffsets(recovery_point=0, is_same_boot=True), 0),
+        (StoredOffsets(recovery_point=0, high_watermark=4, is_same_boot=True), 4),
+        (StoredOffsets(is_same_boot=True), None),
     ],
 )
-def test_what_the_checkpoints_prove(stored: Stored, end: int | None) -> None:
+def test_what_the_checkpoints_prove(stored: StoredOffsets, end: int | None) -> None:
     assert proven_end(stored) == end
 
 

@@ -15,7 +15,7 @@ import pytest
 from kserver.config.topic import TopicConfig
 from kserver.log.checkpoint import LEADER_EPOCHS, PARTITION_METADATA
 from kserver.log.log import Log, Origin
-from kserver.log.recovery import DamagedLog, Stored
+from kserver.log.recovery import DamagedLog, StoredOffsets
 from kserver.wire.batch import HEADER_SIZE
 from tests.support.clock import DAY_ONE_MS, SimClock, StillClock
 from tests.support.disk import SimDisk
@@ -131,7 +131,7 @@ def test_a_segment_that_does_not_follow_on_is_removed(policy: str) -> None:
     append(open_log(disk, config), *[1] * 10)
     # The first segment's size had not reached the disk: it ends with a whole batch, too early.
     disk.open(FIRST).truncate(len(batch()))
-    log = open_log(disk, config, Stored(recovery_point=1))
+    log = open_log(disk, config, StoredOffsets(recovery_point=1))
     assert log.log_end_offset == 1
     assert len(log.segments) == 1
     log.check()
@@ -140,14 +140,14 @@ def test_a_segment_that_does_not_follow_on_is_removed(policy: str) -> None:
 @pytest.mark.parametrize(
     ("policy", "stored"),
     [
-        ("compact", Stored(recovery_point=3)),
+        ("compact", StoredOffsets(recovery_point=3)),
         # A follower has the gaps of its leader, and its machine has stayed up.
-        ("compact", Stored(recovery_point=1, is_same_boot=True)),
-        ("delete", Stored(recovery_point=3, cleaned_to=3)),
-        ("delete", Stored()),
+        ("compact", StoredOffsets(recovery_point=1, is_same_boot=True)),
+        ("delete", StoredOffsets(recovery_point=3, cleaned_to=3)),
+        ("delete", StoredOffsets()),
     ],
 )
-def test_a_gap_that_may_be_from_compaction_is_kept(policy: str, stored: Stored) -> None:
+def test_a_gap_that_may_be_from_compaction_is_kept(policy: str, stored: StoredOffsets) -> None:
     disk = make_disk()
     config = TopicConfig(segment_bytes=300, cleanup_policy=(policy,))
     append(open_log(disk, config), *[1] * 10)
@@ -161,10 +161,10 @@ def test_a_gap_that_may_be_from_compaction_is_kept(policy: str, stored: Stored) 
 
 
 @pytest.mark.parametrize(
-    ("stored", "offset"), [(Stored(recovery_point=10), 3), (Stored(clean=True), 9)]
+    ("stored", "offset"), [(StoredOffsets(recovery_point=10), 3), (StoredOffsets(clean=True), 9)]
 )
 def test_damage_below_the_recovery_point_ends_the_start_and_names_the_place(
-    stored: Stored, offset: int
+    stored: StoredOffsets, offset: int
 ) -> None:
     async def scenario(loop: SimLoop) -> None:
         disk = SimDisk(loop.random, SimClock(loop))
@@ -178,7 +178,7 @@ def test_damage_below_the_recovery_point_ends_the_start_and_names_the_place(
         place = rf"{FIRST} is damaged at position {position}: .*before offset {offset} and lose"
         with pytest.raises(DamagedLog, match=place):
             open_log(disk, None, stored)
-        remedy = Stored(recovery_point=offset)
+        remedy = StoredOffsets(recovery_point=offset)
         assert open_log(disk, None, remedy).log_end_offset == offset
 
     simulate(scenario, seed=1)
@@ -189,8 +189,8 @@ def test_records_that_were_flushed_and_are_gone_are_damage() -> None:
     append(open_log(disk), 1, 1, 1)
     disk.open(FIRST).truncate(len(batch()))
     with pytest.raises(DamagedLog, match="recovery point 3"):
-        open_log(disk, None, Stored(recovery_point=3))
-    assert open_log(disk, None, Stored(recovery_point=1)).log_end_offset == 1
+        open_log(disk, None, StoredOffsets(recovery_point=3))
+    assert open_log(disk, None, StoredOffsets(recovery_point=1)).log_end_offset == 1
 
 
 def test_a_trusted_segment_that_lost_its_tail_is_damage() -> None:
@@ -199,7 +199,7 @@ def test_a_trusted_segment_that_lost_its_tail_is_damage() -> None:
     append(open_log(disk, config), *[1] * 10)
     disk.open(FIRST).truncate(len(batch()) + 10)
     with pytest.raises(DamagedLog, match=f"{FIRST} is damaged at position {len(batch())}"):
-        open_log(disk, config, Stored(recovery_point=9))
+        open_log(disk, config, StoredOffsets(recovery_point=9))
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
@@ -219,7 +219,7 @@ def test_an_index_that_is_missing_cut_or_empty_is_written_anew(suffix: str, clea
                 disk.remove(path)
             else:
                 disk.open(path).truncate(left)
-            again = open_log(disk, config, Stored(clean, 50))
+            again = open_log(disk, config, StoredOffsets(clean, 50))
             again.check()
             assert disk.read_file(path) == before
             await again.close()
@@ -235,7 +235,7 @@ def test_a_rebuild_that_was_interrupted_is_done_again() -> None:
     whole = disk.read_file(path)
     disk.open(path).truncate(8)
     disk.open(path).truncate(10_000)
-    open_log(disk, config, Stored(recovery_point=50)).check()
+    open_log(disk, config, StoredOffsets(recovery_point=50)).check()
     assert disk.read_file(path) == whole
 
 
@@ -245,7 +245,7 @@ def test_a_start_that_ends_with_damage_leaves_no_half_index() -> None:
     append(open_log(disk, config), *[1] * 50)
     disk.remove(f"{DIRECTORY}/{0:020d}.index")
     disk.open(FIRST).write_at(5 * len(batch()) + 20, b"damage")
-    for stored in (Stored(clean=True, recovery_point=50), Stored(recovery_point=50)):
+    for stored in (StoredOffsets(clean=True, recovery_point=50), StoredOffsets(recovery_point=50)):
         with pytest.raises(DamagedLog, match=f"position {5 * len(batch())}"):
             open_log(disk, config, stored)
 
@@ -264,7 +264,7 @@ def test_epochs_come_from_the_batches_where_their_file_is_torn_or_missing(
         if content is not None:
             disk.open(path, create=True).write_at(0, content)
         for _ in range(2):  # A crash before the first flush leaves the file as it was.
-            log = open_log(disk, None, Stored(recovery_point=3))
+            log = open_log(disk, None, StoredOffsets(recovery_point=3))
             assert log.epochs.entries == ((3, 0), (5, 2))
         await log.flush()
         assert disk.read_file(path) == b"0\n2\n3 0\n5 2\n"
@@ -278,7 +278,7 @@ def test_a_torn_topic_id_is_forgotten_after_a_crash_and_damage_after_a_clean_sto
     path = f"{DIRECTORY}/{PARTITION_METADATA}"
     disk.open(path, create=True).write_at(0, b"version: 0\ntopic")
     with pytest.raises(DamagedLog, match=PARTITION_METADATA):
-        open_log(disk, None, Stored(clean=True, recovery_point=1))
+        open_log(disk, None, StoredOffsets(clean=True, recovery_point=1))
     assert open_log(disk).topic_id is None
     assert not disk.exists(path)
 
@@ -296,7 +296,7 @@ def test_a_torn_snapshot_is_passed_over() -> None:
             log.roll(DAY_ONE_MS)
     newest = f"{DIRECTORY}/{4:020d}.snapshot"
     disk.open(newest).truncate(20)
-    log = open_log(disk, None, Stored(recovery_point=5))
+    log = open_log(disk, None, StoredOffsets(recovery_point=5))
     assert log.producers.producers[7].next_sequence == 6
     assert len(disk.read_file(newest)) > 20
 
@@ -305,14 +305,14 @@ def test_only_snapshots_of_segments_and_the_last_are_kept() -> None:
     async def scenario(loop: SimLoop) -> None:
         disk = SimDisk(loop.random, SimClock(loop))
         for _ in range(3):
-            log = open_log(disk, None, Stored(clean=True))
+            log = open_log(disk, None, StoredOffsets(clean=True))
             append(log, 1)
             await log.close()
-        log = open_log(disk, None, Stored(clean=True))
+        log = open_log(disk, None, StoredOffsets(clean=True))
         log.roll(DAY_ONE_MS)
         append(log, 1)
         await log.close()
-        open_log(disk, None, Stored(clean=True))
+        open_log(disk, None, StoredOffsets(clean=True))
         names = [name for name in disk.list(DIRECTORY) if name.endswith(".snapshot")]
         assert names == [f"{3:020d}.snapshot", f"{4:020d}.snapshot"]
 
@@ -322,7 +322,7 @@ def test_only_snapshots_of_segments_and_the_last_are_kept() -> None:
 def test_a_log_that_ends_below_its_start_begins_anew_there() -> None:
     disk = make_disk()
     append(open_log(disk), 1, 1)
-    log = open_log(disk, None, Stored(log_start_offset=7))
+    log = open_log(disk, None, StoredOffsets(log_start_offset=7))
     assert (log.log_start_offset, log.log_end_offset) == (7, 7)
     append(log, 1)
     log.check()
@@ -353,7 +353,7 @@ class Model:
     records: dict[int, Written] = field(default_factory=dict)
     batches: list[int] = field(default_factory=lambda: [0])
     """Where batches begin; the log's end last."""
-    stored: Stored = field(default_factory=lambda: Stored(recovery_point=0))
+    stored: StoredOffsets = field(default_factory=lambda: StoredOffsets(recovery_point=0))
     epoch: int = 0
     tag: int = 0
 
@@ -423,7 +423,9 @@ class Model:
 
     async def write_checkpoints(self) -> None:
         log = self.log
-        self.stored = Stored(False, log.recovery_point, log.log_start_offset, log.high_watermark)
+        self.stored = StoredOffsets(
+            False, log.recovery_point, log.log_start_offset, log.high_watermark
+        )
 
     async def begin_epoch(self) -> None:
         self.epoch += 1
@@ -448,7 +450,7 @@ class Model:
         log, end, producers = self.log, self.log.log_end_offset, self.producers()
         log.update_high_watermark(end)
         await log.close()
-        self.stored = Stored(True, end, log.log_start_offset, end)
+        self.stored = StoredOffsets(True, end, log.log_start_offset, end)
         next_disk = self.disk.crash() if self.loop.random.random() < 0.5 else self.disk.kill()
         self.open(next_disk)
         self.stored = self.stored._replace(clean=False)

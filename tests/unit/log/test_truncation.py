@@ -9,7 +9,7 @@ import pytest
 
 from kserver.config.topic import TopicConfig
 from kserver.errors import ErrorCode
-from kserver.log.recovery import Stored
+from kserver.log.recovery import StoredOffsets
 from kserver.wire.batch import Record
 from tests.support.clock import SimClock
 from tests.support.disk import SimDisk
@@ -47,7 +47,10 @@ def test_after_a_truncation_the_log_is_what_it_was_when_it_ended_there(offset: i
         log.check()
         append(log, 2, base_sequence=end, epoch=9, **fields)
         log.check()
-        assert open_log(disk.kill(), config, Stored(recovery_point=end)).log_end_offset == end + 2
+        assert (
+            open_log(disk.kill(), config, StoredOffsets(recovery_point=end)).log_end_offset
+            == end + 2
+        )
 
     def vars_of(producer: Any) -> tuple[Any, ...]:
         return producer.epoch, producer.next_sequence
@@ -62,7 +65,7 @@ def test_what_was_cut_off_before_is_not_remembered_of_producers() -> None:
         for number in range(3):
             append(log, 2, producer_id=7, producer_epoch=0, base_sequence=2 * number)
         await log.close()
-        log = open_log(disk, stored=Stored(clean=True, recovery_point=6))
+        log = open_log(disk, stored=StoredOffsets(clean=True, recovery_point=6))
         assert {i: p.next_sequence for i, p in log.producers.producers.items()} == {7: 6}
         await log.truncate_to(2)
         append(log, *[1] * 6)

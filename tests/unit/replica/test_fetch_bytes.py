@@ -14,7 +14,7 @@ from kserver.errors import ErrorCode, ProtocolError
 from kserver.log.transaction_index import AbortedTransaction
 from kserver.replica import fetch_bytes
 from kserver.replica.fetch import Read
-from kserver.replica.fetch_bytes import FetchedPartition, FetchLimits
+from kserver.replica.fetch_bytes import FetchedPartition, FetchRequestLimits
 from kserver.replica.fetch_session import FetchPartition
 from kserver.replica.follower_session import PartitionKey, Position, SessionRequest
 from kserver.replica.truncation import DivergingEpoch
@@ -28,7 +28,7 @@ int32 = st.integers(-(2**31), 2**31 - 1)
 int64 = st.integers(-(2**63), 2**63 - 1)
 keys = st.tuples(st.sampled_from([i.bytes for i in IDS]), int32)
 positions = st.builds(Position, int32, int64, int32, int64)
-limits = st.builds(FetchLimits, int32, int32, int32, int32)
+limits = st.builds(FetchRequestLimits, int32, int32, int32, int32)
 
 
 class Bytes:
@@ -57,7 +57,11 @@ class Bytes:
     ),
 )
 def test_kio_reads_what_is_written(
-    version: int, replica: int, broker_epoch: int, limits: FetchLimits, request: SessionRequest
+    version: int,
+    replica: int,
+    broker_epoch: int,
+    limits: FetchRequestLimits,
+    request: SessionRequest,
 ) -> None:
     body = fetch_bytes.write_request(version, replica, broker_epoch, limits, request)
     head = b"\0\1" + version.to_bytes(2) + bytes(4) + b"\0\1f" + b"\0"

@@ -13,9 +13,9 @@ from kserver.zookeeper.jute import (
     OpCode,
     Reader,
     ReplyHeader,
-    RequestHeader,
     SetWatches,
     VersionedRequest,
+    ZooKeeperRequestHeader,
     encode,
 )
 
@@ -68,7 +68,7 @@ def test_a_record_that_is_cut_is_refused(record):
 def test_bytes_are_zookeepers():
     """As its own client writes them."""
     create = CreateRequest("/a", b"x", (AclRecord(31, "world", "anyone"),), 3)
-    assert encode(RequestHeader(7, OpCode.CREATE), create) == (
+    assert encode(ZooKeeperRequestHeader(7, OpCode.CREATE), create) == (
         b"\0\0\0\7" b"\0\0\0\1"
         b"\0\0\0\2/a" b"\0\0\0\1x"
         b"\0\0\0\1" b"\0\0\0\x1f" b"\0\0\0\5world" b"\0\0\0\6anyone"

@@ -21,7 +21,7 @@ from kserver.zookeeper.jute import (
     Reader,
     ReadRequest,
     ReplyHeader,
-    RequestHeader,
+    ZooKeeperRequestHeader,
     encode,
     frame,
 )
@@ -52,7 +52,7 @@ class Client:
         return Reader(await self.reader.readexactly(size))
 
     def send(self, kind: int, *records: Any, xid: int = 1) -> None:
-        self.writer.write(frame(RequestHeader(xid, kind), *records))
+        self.writer.write(frame(ZooKeeperRequestHeader(xid, kind), *records))
 
     async def reply(self) -> ReplyHeader:
         return (await self.read()).record(ReplyHeader)

@@ -1,7 +1,7 @@
 import random
 
 from kserver.world.journal import StoredSession
-from kserver.zookeeper.sessions import SessionTable, State
+from kserver.zookeeper.sessions import SessionState, SessionTable
 
 PASSWORD = b"secret"
 TICK_MS = 100
@@ -97,5 +97,5 @@ def test_a_random_life_against_a_plain_list_of_deadlines():
                         del due[each]
                         closing.add(each)
             sessions.check()
-            open_ones = {s.id for s in sessions.sessions.values() if s.state is State.OPEN}
+            open_ones = {s.id for s in sessions.sessions.values() if s.state is SessionState.OPEN}
             assert open_ones == due.keys(), (seed, step)
