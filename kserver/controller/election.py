@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from kserver.model import BrokerId, LeaderAndIsr
+from kserver.model import NO_BROKER, BrokerId, LeaderAndIsr
 
 
 def elect_offline(
@@ -77,6 +77,11 @@ def elect_for_shutdown(
     staying = [broker for broker in replicas if broker not in shutting_down]
     isr = tuple(broker for broker in last.isr if broker not in shutting_down)
     return elect_for_reassignment(staying, replace(last, isr=isr), live, controller_epoch)
+
+
+def is_unclean(isr: Collection[BrokerId], state: LeaderAndIsr) -> bool:
+    """Return whether `state`, which follows a state with this ISR, is from an unclean election."""
+    return state.is_recovering and state.leader not in (NO_BROKER, *isr)
 
 
 def _with_leader(

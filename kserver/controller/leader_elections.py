@@ -152,14 +152,17 @@ class LeaderElections:
     # unclean.leader.election.enable
 
     def settings_changed(self, topics: Collection[str]) -> None:
-        """React to changed configs of these topics, or of the brokers if `topics` is empty."""
-        if self._context.is_active:
-            state = (
-                ControllerState.TOPIC_UNCLEAN_LEADER_ELECTION_ENABLE
-                if topics
-                else ControllerState.UNCLEAN_LEADER_ELECTION_ENABLE
-            )
-            self._put(state, partial(self._lead_what_nobody_leads, topics))
+        """React to changed configs of these topics, or of the brokers if `topics` is empty.
+
+        The event is queued even if this broker is not the controller: it may be becoming it, and
+        have read the old configs.  The event has its turn after that.
+        """
+        state = (
+            ControllerState.TOPIC_UNCLEAN_LEADER_ELECTION_ENABLE
+            if topics
+            else ControllerState.UNCLEAN_LEADER_ELECTION_ENABLE
+        )
+        self._put(state, partial(self._lead_what_nobody_leads, topics))
 
     async def _lead_what_nobody_leads(self, topics: Collection[str]) -> None:
         known = self._context.topics

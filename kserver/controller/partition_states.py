@@ -35,6 +35,7 @@ from kserver.controller.context import (
     next_state,
     returned_since,
 )
+from kserver.controller.election import is_unclean
 from kserver.controller.partitions import IsrChange, state_of, validate_change, with_state, without
 from kserver.controller.request_batch import Changes, RequestBatch
 from kserver.errors import ErrorCode, KafkaError, UnreadableZnode
@@ -180,14 +181,18 @@ class PartitionStates:
                 returned = Returned(frozenset(brokers), whole=frozenset(brokers))
             else:
                 returned = returned_since(brokers, znode[1].mzxid) if znode else Returned()
-            return next_state(
+            last = states.get(partition)
+            decided = next_state(
                 replicas,
-                states.get(partition),
+                last,
                 brokers,
                 returned,
                 self._context.epoch,
                 unclean=config.unclean_leader_election_enable,
             )
+            if last is not None and decided is not None:
+                self._meters.unclean_elections += is_unclean(last.isr, decided)
+            return decided
 
         topic, writes = rules.restore(name, assignment, states, state)
         return topic, ops + writes
@@ -269,7 +274,7 @@ class PartitionStates:
         is_election = False
         for topic, before, state in new_states:
             is_election |= state.leader not in (before.leader, NO_BROKER)
-            self._meters.unclean_elections += state.is_recovering and not before.is_recovering
+            self._meters.unclean_elections += is_unclean(before.isr, state)
             path = znodes.state_path(topic.name, before.partition)
             ops.append(SetData(path, znodes.encode_state(state), before.partition_epoch))
             changed.setdefault(topic.name, (topic, []))[1].append(with_state(before, state))
