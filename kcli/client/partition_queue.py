@@ -20,9 +20,9 @@ Order and idempotence (KIP-98, KIP-360):
    sequence it would be appended twice. So before a new epoch begins it is retried under the old
    one.
 5. A broker of Apache's that restarted remembers only a producer's last batch, and refuses an older
-   one as out of order although it has it. After such a refusal the queue is `probing`: the youngest such batch
-   is tried first. If the broker has that one, it has all before it; if not, the next older
-   one is tried. (Java's clients write these twice.)
+   one as out of order although it has it. After such a refusal the queue is `probing`: the youngest
+   such batch is tried first. If the broker has that one, it has all before it; if not, the next
+   older one is tried. (Java's clients write these twice.)
 6. That holds as long as sequences have no gaps. A broker that forgot a producer takes any sequence
    for a first one. So a queue does not probe in an epoch where a batch was refused with others in
    flight behind it, and stops probing when the connection or the leader changes. Then 5 is skipped:
@@ -102,8 +102,9 @@ class Rules:
 class ProducerBatch:
     """Records of one partition on their way; `size` estimates their bytes.
 
-    `number` orders the batches of a queue, `place` those that were given a sequence; `encoded` is kept between attempts. `finished` is set
-    when the outcome was reported, which for a batch in flight may be before its response.
+    `number` orders the batches of a queue, `place` those that were given a sequence; `encoded` is
+    kept between attempts. `finished` is set when the outcome was reported, which for a batch in
+    flight may be before its response.
     """
 
     __slots__ = (
