@@ -119,9 +119,9 @@ def _read(console: str) -> str:
         return ""
 
 
-def _why(said: str, command: str) -> str:
+def _why(text: str, command: str) -> str:
     """Return the reasons in the last lines of a server."""
-    lines = said.splitlines()
+    lines = text.splitlines()
     reasons = [line for line in lines if line.startswith(f"{command}:")]
     return "\n".join(
         reasons or lines[-1:] or [f"{command}: the server ended without an error message"]

@@ -351,11 +351,11 @@ def _unknown(said: str, name: str, options: Mapping[str, click.Option]) -> str:
 def _apply_old_option(ctx: click.Context, old: Option) -> None:
     """Assign the value of an older spelling to the option that replaces it."""
     value = ctx.params.pop(old.name)
-    if not _is_given(value):
+    if not _is_set(value):
         return
     assert old.instead is not None
     new = old.instead.lstrip("-").replace("-", "_").replace(".", "_")
-    if not _is_given(ctx.params.get(new)):
+    if not _is_set(ctx.params.get(new)):
         ctx.params[new] = value
     elif not old.yields:
         raise click.UsageError(
@@ -363,6 +363,6 @@ def _apply_old_option(ctx: click.Context, old: Option) -> None:
         )
 
 
-def _is_given(value: object) -> bool:
+def _is_set(value: object) -> bool:
     """Whether a value was given: 0 counts, an unset flag and an empty list do not."""
     return bool(value) or (isinstance(value, int) and value is not False)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kcli.command_runner import reason, unwrap
 from kcli.error_texts import exception
 from kcli.options import Refused
-from kcli.output import answer, would
+from kcli.output import print_output, would
 from kcli.statuses import DONE, FAILED
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import BrokerId, ElectionType, TopicPartition
@@ -37,12 +37,12 @@ def print_outcomes(
     """Print the outcomes. Raises Refused if any election failed."""
     elected, not_needed, failed = outcomes(results)
     if elected:
-        answer(f"Successfully completed {words.election} for partitions {_names(elected)}")
+        print_output(f"Successfully completed {words.election} for partitions {_names(elected)}")
     if not_needed:
-        answer(f"{words.not_needed} for partitions {_names(not_needed)}")
+        print_output(f"{words.not_needed} for partitions {_names(not_needed)}")
     for partition, error in failed.items():
         why = f"{exception(error)}: {reason(error)}"
-        answer(f"Error completing {words.election} for partition: {partition}: {why}")
+        print_output(f"Error completing {words.election} for partition: {partition}: {why}")
     if failed:
         raise Refused(f"{len(failed)} {words.replicas} could not be elected")
     return DONE
@@ -70,9 +70,9 @@ def print_refusal(error: Exception) -> None:
     from kcli.client.errors import ClusterUnreachable, TimedOut
 
     if isinstance(error, ClusterUnreachable | TimedOut):
-        answer(LATE)
+        print_output(LATE)
     elif isinstance(error, KafkaError) and error.code is ErrorCode.cluster_authorization_failed:
-        answer(FORBIDDEN)
+        print_output(FORBIDDEN)
 
 
 async def preview(
@@ -82,7 +82,7 @@ async def preview(
     steps, refusals = await expected_outcomes(admin, election, partitions)
     would(*steps.values())
     for partition, error in refusals.items():
-        answer(f"{partition}: {exception(error)}: {reason(error)}")
+        print_output(f"{partition}: {exception(error)}: {reason(error)}")
     return FAILED if refusals else DONE
 
 

@@ -180,18 +180,18 @@ def refuse(text: str) -> NoReturn:
 
 def require(options: SimpleNamespace, *names: str) -> None:
     for name in names:
-        if not is_given(options, name):
+        if not is_set(options, name):
             refuse(f'Missing required argument "[{name}]"')
 
 
 def exclude(options: SimpleNamespace, name: str, others: Iterable[str]) -> None:
     """Refuse `name` together with any of `others`."""
     for other in others:
-        if is_given(options, name) and is_given(options, other):
+        if is_set(options, name) and is_set(options, other):
             refuse(f'Option "[{name}]" can\'t be used with option "[{other}]"')
 
 
-def is_given(options: SimpleNamespace, name: str) -> bool:
+def is_set(options: SimpleNamespace, name: str) -> bool:
     value = getattr(options, attribute_of(name))
     # A 0 was given, though it equals False.
     return value is not None and value is not False and value != ()

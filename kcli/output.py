@@ -39,7 +39,7 @@ def is_redrawable(stream: TextIO) -> bool:
     return stream.isatty() and os.environ.get("TERM", "") not in TERMINALS_WITHOUT_CURSOR
 
 
-def answer(text: str = "", end: str = "\n") -> None:
+def print_output(text: str = "", end: str = "\n") -> None:
     """Print a result of the command."""
     _write(sys.stdout, text + end)
 
@@ -61,7 +61,7 @@ def complain(text: str) -> None:
 def would(*steps: str) -> None:
     """Print the changes that --dry-run omits, a line for each: "delete topic orders"."""
     for step in steps:
-        answer(f"Would {step}.")
+        print_output(f"Would {step}.")
 
 
 def transient(text: str) -> None:
@@ -94,7 +94,7 @@ def discard_unwritable() -> None:
         os.close(nowhere)
 
 
-def answer_bytes(*pieces: bytes) -> None:
+def print_bytes(*pieces: bytes) -> None:
     """Print bytes as they are, on a terminal without its controls; flush at once."""
     if sys.stdout.isatty():
         transient("")

@@ -71,7 +71,9 @@ async def restart(
     """
     loop = asyncio.get_running_loop()
     for node in nodes:
-        await _until(partial(_in_sync, admin), wait_s, f"broker {node.id} was not restarted: ")
+        await _until(
+            partial(_out_of_sync_reason, admin), wait_s, f"broker {node.id} was not restarted: "
+        )
         reader, writer = await asyncio.open_connection(node.host, node.port)
         began = loop.time()
         try:
@@ -80,12 +82,12 @@ async def restart(
         finally:
             writer.close()
         await _until(
-            partial(_answers, admin, node),
+            partial(_unreachable_reason, admin, node),
             wait_s,
             f"broker {node.id} did not come back: ",
         )
         away_s = loop.time() - began
-        await _until(partial(_in_sync, admin), wait_s, f"broker {node.id} is back, but ")
+        await _until(partial(_out_of_sync_reason, admin), wait_s, f"broker {node.id} is back, but ")
         yield Restarted(node.id, away_s, loop.time() - began)
 
 
@@ -130,7 +132,7 @@ async def _until(look: Callable[[], Awaitable[str]], wait_s: float, otherwise: s
         await asyncio.sleep(LOOK_AGAIN_S)
 
 
-async def _answers(admin: Admin, node: Node) -> str:
+async def _unreachable_reason(admin: Admin, node: Node) -> str:
     """Return why the broker does not respond, or ""."""
     try:
         await versions_at(admin, node)
@@ -139,7 +141,7 @@ async def _answers(admin: Admin, node: Node) -> str:
     return ""
 
 
-async def _in_sync(admin: Admin) -> str:
+async def _out_of_sync_reason(admin: Admin) -> str:
     """Return which partitions have no leader or lack a replica in sync, or ""."""
     try:
         topics = await admin.describe_topics([topic.name for topic in await admin.list_topics()])

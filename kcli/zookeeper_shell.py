@@ -19,7 +19,7 @@ from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
 
 from kcli.options import Refused
-from kcli.output import answer, complain
+from kcli.output import complain, print_output
 
 NOT_FOUND = 127
 NOBODY = "no ZooKeeper answers at {}: start it, or correct the address"
@@ -177,11 +177,11 @@ class ZooKeeperShell:
             case "history":
                 last = len(self._history)
                 for number in range(max(last - 11, 0), last):
-                    answer(f"{number} - {self._history[number]}")
+                    print_output(f"{number} - {self._history[number]}")
             case "redo" if len(words) > 1:
                 self._redo(words[1])
             case "printwatches" if len(words) == 1:
-                answer(f"printwatches is {'on' if self._prints_watches else 'off'}")
+                print_output(f"printwatches is {'on' if self._prints_watches else 'off'}")
             case "printwatches":
                 self._prints_watches = words[1] == "on"
             case "connect":
@@ -205,7 +205,7 @@ class ZooKeeperShell:
 
     def _ask(self, name: str, words: list[str]) -> None:
         if self._client is None:
-            answer("Not connected")
+            print_output("Not connected")
             return
         if name not in self._commands:
             return  # redo of an empty line
@@ -228,7 +228,7 @@ class ZooKeeperShell:
 
     def _event(self, event: str) -> None:
         if self._prints_watches:
-            answer(f"\nWATCHER::\n\nWatchedEvent {event}")
+            print_output(f"\nWATCHER::\n\nWatchedEvent {event}")
             sys.stdout.flush()
 
     def _watch(self, arguments: Words) -> Callable[[Any], None] | None:
@@ -242,10 +242,10 @@ class ZooKeeperShell:
         path = _check_path(arguments.rest[0])
         if "R" in arguments.options:
             for below in self._tree(path):
-                answer(below)
+                print_output(below)
             return
         result = self._zk.get_children(path, watch=self._watch(arguments), include_data=True)
-        answer(f"[{', '.join(sorted(result[0]))}]")
+        print_output(f"[{', '.join(sorted(result[0]))}]")
         if "s" in arguments.options:
             _print(result[1])
 
@@ -258,7 +258,7 @@ class ZooKeeperShell:
 
     def _get(self, arguments: Words) -> None:
         data, stat = self._zk.get(_check_path(arguments.rest[0]), watch=self._watch(arguments))
-        answer("null" if data is None else data.decode(errors="replace"))
+        print_output("null" if data is None else data.decode(errors="replace"))
         if "s" in arguments.options:
             _print(stat)
 
@@ -301,7 +301,7 @@ class ZooKeeperShell:
         acls, stat = self._zk.get_acls(_check_path(arguments.rest[0]))
         for acl in acls:
             letters = "".join(name for name, bit in _PERMISSIONS.items() if acl.perms & bit)
-            answer(f"'{acl.id.scheme},'{acl.id.id}\n: {letters}")
+            print_output(f"'{acl.id.scheme},'{acl.id.id}\n: {letters}")
         if "s" in arguments.options:
             _print(stat)
 
@@ -312,7 +312,7 @@ class ZooKeeperShell:
                 try:
                     self._zk.set_acls(below, acl, _version(arguments))
                 except exceptions.KazooException as error:
-                    answer(_code(error, below), end="")
+                    print_output(_code(error, below), end="")
             return
         stat = self._zk.set_acls(path, acl, _version(arguments))
         if "s" in arguments.options:
@@ -324,21 +324,21 @@ class ZooKeeperShell:
 
     def _sync(self, arguments: Words) -> None:
         self._zk.sync(_check_path(arguments.rest[0]))
-        answer("Sync is OK")
+        print_output("Sync is OK")
 
     def _count(self, arguments: Words) -> None:
-        answer(str(sum(1 for _ in self._tree(_check_path(arguments.rest[0]))) - 1))
+        print_output(str(sum(1 for _ in self._tree(_check_path(arguments.rest[0]))) - 1))
 
     def _config(self, arguments: Words) -> None:
         data, stat = self._zk.get("/zookeeper/config", watch=self._watch(arguments))
-        answer((data or b"").decode(errors="replace"))
+        print_output((data or b"").decode(errors="replace"))
         if "s" in arguments.options:
             _print(stat)
 
     def _version(self, _arguments: Words) -> None:
         from kserver import __version__
 
-        answer(f"ZooKeeper CLI version: k {__version__}")
+        print_output(f"ZooKeeper CLI version: k {__version__}")
 
 
 def _unquote(word: str) -> str:
@@ -435,7 +435,7 @@ def _print(stat: Any) -> None:
     def when(ms: int) -> str:
         return time.strftime("%a %b %d %H:%M:%S %Z %Y", time.localtime(ms // 1000))
 
-    answer(
+    print_output(
         f"cZxid = {stat.czxid:#x}\nctime = {when(stat.ctime)}\n"
         f"mZxid = {stat.mzxid:#x}\nmtime = {when(stat.mtime)}\n"
         f"pZxid = {stat.pzxid:#x}\ncversion = {stat.cversion}\ndataVersion = {stat.version}\n"

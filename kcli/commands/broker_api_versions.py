@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kcli.command import Manual, command
 from kcli.command_runner import CLUSTER, EXPECTED, admin_config, reason, run
 from kcli.options import cluster, option_group
-from kcli.output import answer
+from kcli.output import print_output
 from kcli.rows.listing import Rows, formatted, rows
 from kcli.rows.shapes import RowField, RowShape
 
@@ -104,12 +104,12 @@ async def _print_versions(options: SimpleNamespace) -> int:
             f"{node.host}:{node.port} (id: {node.id} rack: {node.rack or 'null'} isFenced: false)"
         )
         if isinstance(offered, Exception):
-            answer(f"{name} -> ERROR: {reason(offered)}")
+            print_output(f"{name} -> ERROR: {reason(offered)}")
             status = 1
             continue
-        answer(f"{name} -> (")
-        answer(",\n".join(versions_lines(offered)))
-        answer(")")
+        print_output(f"{name} -> (")
+        print_output(",\n".join(versions_lines(offered)))
+        print_output(")")
     return status
 
 

@@ -18,7 +18,7 @@ from kcli.options import (
     bootstrap_server,
     dry_run,
     exclude,
-    is_given,
+    is_set,
     older_config,
     option,
     option_group,
@@ -26,7 +26,7 @@ from kcli.options import (
     require,
     timeout,
 )
-from kcli.output import answer, would
+from kcli.output import print_output, would
 from kcli.rows.listing import Rows, formatted, rows_if_asked
 from kcli.rows.shapes import RowField, RowShape
 from kcli.statuses import DONE
@@ -195,7 +195,7 @@ def _action(options: SimpleNamespace) -> str:
         ("wait", ("roll",)),
         ("output", ("cluster-id", "list-endpoints", "roll")),
     ):
-        if is_given(options, name) and action not in of:
+        if is_set(options, name) and action not in of:
             refuse(f"--{name} is only allowed with {' and '.join(of)}")
     return action
 
@@ -229,7 +229,7 @@ async def _restart_brokers(options: SimpleNamespace, out: Rows | None) -> int:
             return DONE
         async for restart in rolling_restart.restart(admin, nodes, options.restart, wait_s):
             if out is None:
-                answer(
+                print_output(
                     f"broker {restart.broker}: answered again after {restart.away_s:.1f} s, "
                     f"everything in sync after {restart.in_sync_s:.1f} s"
                 )
@@ -243,9 +243,9 @@ async def _show_id(options: SimpleNamespace, out: Rows | None) -> int:
     if out is not None:
         out.row(cluster_id=described.cluster_id)
     elif described.cluster_id is None:
-        answer(TOO_OLD)
+        print_output(TOO_OLD)
     else:
-        answer(f"Cluster ID: {described.cluster_id}")
+        print_output(f"Cluster ID: {described.cluster_id}")
     return DONE
 
 
@@ -260,7 +260,7 @@ async def _show_endpoints(options: SimpleNamespace, out: Rows | None) -> int:
     fenced = described.fenced or ()
     states = {n.id: "fenced" if n.id in fenced else "unfenced" for n in described.brokers}
     if out is None:
-        answer("\n".join(_columns(described.brokers, None if controllers else states, kind)))
+        print_output("\n".join(_columns(described.brokers, None if controllers else states, kind)))
         return DONE
     for node in described.brokers:
         state = None if controllers else states[node.id]
@@ -315,7 +315,7 @@ async def _unregister(options: SimpleNamespace) -> int:
             if error.code != ErrorCode.unsupported_version:
                 raise
             raise Refused(NO_UNREGISTRATION) from None
-    answer(f"Broker {options.id} is no longer registered.")
+    print_output(f"Broker {options.id} is no longer registered.")
     return DONE
 
 

@@ -8,7 +8,7 @@ import click
 
 from kcli.command import Manual, command
 from kcli.options import refuse
-from kcli.output import answer
+from kcli.output import print_output
 
 # Each calls `k __complete`, see kcli.shell_completion.completion; its standard error would only
 # garble the line that is being typed.
@@ -116,4 +116,4 @@ def completion(options: SimpleNamespace) -> None:
     """
     if len(options.shell) != 1 or options.shell[0] not in SCRIPTS:
         refuse(f"name the shell: {', '.join(SCRIPTS)}")
-    answer(SCRIPTS[options.shell[0]], end="")
+    print_output(SCRIPTS[options.shell[0]], end="")

@@ -19,7 +19,7 @@ from kcli.options import (
     command_config,
     dry_run,
     exclude,
-    is_given,
+    is_set,
     option,
     option_group,
     read_properties,
@@ -27,7 +27,7 @@ from kcli.options import (
     timeout,
     yes,
 )
-from kcli.output import answer, complain, would
+from kcli.output import complain, print_output, would
 from kcli.rows.listing import Rows, formatted, rows_if_asked
 from kcli.statuses import DONE, FAILED
 from kserver.errors import ErrorCode, KafkaError
@@ -204,7 +204,7 @@ def configs(options: SimpleNamespace) -> int:
 
 def _entities(options: SimpleNamespace) -> list[Entity]:
     """Return the requested entities. Raises UsageError, in Kafka's words, if they are invalid."""
-    short = [name for name in (*NAMED, *DEFAULTS) if is_given(options, name)]
+    short = [name for name in (*NAMED, *DEFAULTS) if is_set(options, name)]
     types = [*options.entity_type, *(NAMED.get(name) or DEFAULTS[name] for name in short)]
     names = [*options.entity_name, *(_word(options, name) for name in short)]
     if doubled := [type for at, type in enumerate(types) if type in types[:at]]:
@@ -243,7 +243,7 @@ def _check(options: SimpleNamespace, entities: Sequence[Entity]) -> None:
         exclude(options, "alter", (name,))
     exclude(options, "describe", ("dry-run",))
     for name in ("zookeeper", "zk-tls-config-file"):
-        if is_given(options, name):
+        if is_set(options, name):
             refuse(f"--{name} is not supported; use --bootstrap-server")
     exclude(options, "bootstrap-controller", ("bootstrap-server",))
     for entity in entities:
@@ -265,9 +265,9 @@ def _check(options: SimpleNamespace, entities: Sequence[Entity]) -> None:
         refuse(f"An entity name must be specified with --alter of {type}")
     if any(entity.name is None for entity in entities):
         refuse("An entity name must be specified for every entity type")
-    if is_given(options, "add-config") and is_given(options, "add-config-file"):
+    if is_set(options, "add-config") and is_set(options, "add-config-file"):
         refuse("Only one of --add-config or --add-config-file must be specified")
-    if not any(is_given(options, name) for name in CHANGES):
+    if not any(is_set(options, name) for name in CHANGES):
         refuse(
             "At least one of --add-config, --add-config-file, or --delete-config must be "
             "specified with --alter"
@@ -315,7 +315,7 @@ async def _describe(options: SimpleNamespace, entities: list[Entity], out: Rows 
         if entities[0].type in QUOTA_TYPES:
             for bounded, bounds in sorted((await _quotas(admin, entities)).items(), key=str):
                 if out is None:
-                    answer(config_lines.quota_line(bounded, bounds))
+                    print_output(config_lines.quota_line(bounded, bounds))
                     continue
                 for row in config_lines.quota_rows(bounded, bounds):
                     out.row(**row)
@@ -326,14 +326,14 @@ async def _describe(options: SimpleNamespace, entities: list[Entity], out: Rows 
         if not options.all and not await _exists(admin, first):
             if out is not None:
                 raise Refused(config_lines.absent(first))
-            answer(config_lines.absent(first))
+            print_output(config_lines.absent(first))
             return FAILED
         async for entity in _each(admin, first):
             if out is None:
-                answer(config_lines.heading(entity, options.all))
+                print_output(config_lines.heading(entity, options.all))
             for entry in await _settings(admin, entity, options.all, documented=out is not None):
                 if out is None:
-                    answer(config_lines.line(entry))
+                    print_output(config_lines.line(entry))
                 else:
                     out.row(**config_lines.row(entity, entry))
     return DONE
@@ -351,7 +351,7 @@ async def _show_credentials(admin: Admin, entities: list[Entity]) -> None:
             raise
         return
     for user, credentials in sorted(by_user.items(), key=lambda pair: pair[0]):
-        answer(config_lines.credential_line(user, credentials))
+        print_output(config_lines.credential_line(user, credentials))
 
 
 async def _each(admin: Admin, entity: Entity) -> AsyncIterator[Entity]:
@@ -461,7 +461,7 @@ async def _alter(options: SimpleNamespace, entities: list[Entity]) -> int:
         await change(admin, options, entities, additions, deleted)
     if not options.dry_run:
         type, name = entities[0]
-        answer(
+        print_output(
             f"Completed updating config for {config_lines.singular(type)} {name}."
             if name
             else f"Completed updating default config for {type} in the cluster."

@@ -26,7 +26,7 @@ from kcli.options import (
     client_options,
     client_properties,
     exclude,
-    is_given,
+    is_set,
     key_values,
     option,
     option_group,
@@ -34,7 +34,7 @@ from kcli.options import (
     refuse,
     timeout,
 )
-from kcli.output import answer, complain
+from kcli.output import complain, print_output
 
 CLIENT_ID = "console-consumer"
 RESET = "auto.offset.reset"
@@ -322,7 +322,7 @@ def console_consumer(options: SimpleNamespace) -> int:
     finally:
         complain(f"Processed a total of {reading.count} messages")
         if options.enable_systest_events:
-            answer("shutdown_complete")
+            print_output("shutdown_complete")
     return 0
 
 
@@ -422,7 +422,7 @@ def _envelopes(options: SimpleNamespace, name: str) -> Formatter:
     from kcli.console.envelopes import JsonFormatter, MsgpackFormatter
 
     for unused in ("key-encoding", "value-encoding", "formatter-property", "formatter-config"):
-        if is_given(options, unused):
+        if is_set(options, unused):
             refuse(f"--{unused} is only allowed with --output-format lines, not {name}")
     return MsgpackFormatter() if name == "msgpack" else JsonFormatter()
 
@@ -462,7 +462,7 @@ def _group_of(
     if groups and options.partition is not None:
         refuse("Options group and partition cannot be specified together.")
     for name in ("offset", "exit-at-end"):
-        if groups and is_given(options, name):
+        if groups and is_set(options, name):
             refuse(f"--{name} is not allowed with a group: group {groups[0]} has its own offsets")
     return groups[0] if groups else None
 

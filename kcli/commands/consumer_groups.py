@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kcli.command import Duration, Manual, command
 from kcli.command_runner import CLUSTER, EXPECTED, admin_config, reason, run, status_of
 from kcli.groups import regex
-from kcli.groups.group_queries import listed
+from kcli.groups.group_queries import list_groups
 from kcli.groups.group_shapes import (
     LIST,
     MEMBERS,
@@ -28,13 +28,13 @@ from kcli.options import (
     bootstrap_server,
     command_config,
     exclude,
-    is_given,
+    is_set,
     option,
     option_group,
     refuse,
     yes,
 )
-from kcli.output import answer, complain
+from kcli.output import complain, print_output
 from kcli.rows.listing import Rows, formatted, rows
 from kcli.rows.shapes import RowShape
 from kcli.statuses import DONE, FOUND
@@ -240,7 +240,7 @@ def consumer_groups(options: SimpleNamespace) -> int:
     except Declined:
         raise
     except EXPECTED as error:
-        answer(f"\nError: Executing consumer group command failed due to {reason(error)}")
+        print_output(f"\nError: Executing consumer group command failed due to {reason(error)}")
         return status_of(error)
 
 
@@ -286,16 +286,16 @@ async def _act(
 
 async def _groups(admin: Admin, options: SimpleNamespace) -> list[str]:
     if options.all_groups:
-        return sorted(group.group for group in await listed(admin))
+        return sorted(group.group for group in await list_groups(admin))
     return list(dict.fromkeys(options.group))
 
 
 def _validate_regex(pattern: str) -> int:
     wrong = regex.wrong(pattern)
     if wrong is None:
-        answer(f"The regular expression `{pattern}` is valid.")
+        print_output(f"The regular expression `{pattern}` is valid.")
         return DONE
-    answer(f"The regular expression `{pattern}` is invalid: {wrong}.")
+    print_output(f"The regular expression `{pattern}` is invalid: {wrong}.")
     return FOUND
 
 
@@ -306,10 +306,10 @@ def _check(options: SimpleNamespace) -> tuple[list[str], list[str]]:
         ("state", ("describe", "list")),
         ("type", ("list",)),
     ):
-        if is_given(options, name) and not any(is_given(options, action) for action in actions):
+        if is_set(options, name) and not any(is_set(options, action) for action in actions):
             refuse(f"Option(s) [{name}] are unavailable given other options on the command line")
     for action in ("describe", "delete", "reset-offsets"):
-        if is_given(options, action):
+        if is_set(options, action):
             _check_action(options, action)
             if not options.group and not options.all_groups:
                 refuse(f"Option [{action}] takes one of these options: [all-groups], [group]")
@@ -325,7 +325,7 @@ def _check(options: SimpleNamespace) -> tuple[list[str], list[str]]:
     for action in ("delete", "delete-offsets", "validate-regex"):
         exclude(options, "output", (action,))
     exclude(options, "output", ("export",))
-    if sum(is_given(options, action) for action in ACTIONS) != 1:
+    if sum(is_set(options, action) for action in ACTIONS) != 1:
         refuse(f"Command must include exactly one action: --{', --'.join(ACTIONS)}")
     if not options.list:
         return [], []
@@ -334,7 +334,7 @@ def _check(options: SimpleNamespace) -> tuple[list[str], list[str]]:
 
 def _check_action(options: SimpleNamespace, action: str) -> None:
     if action == "describe":
-        if sum(is_given(options, view) for view in VIEWS) > 1:
+        if sum(is_set(options, view) for view in VIEWS) > 1:
             names = ", ".join(f"[{view}]" for view in VIEWS)
             refuse(f"Option [describe] takes at most one of these options: {names}")
         if options.state:

@@ -24,7 +24,7 @@ from kcli.options import (
     option_group,
     refuse,
 )
-from kcli.output import answer, transient
+from kcli.output import print_output, transient
 from kcli.perf import dates, judging
 from kcli.perf.consumed import DETAILED_HEADER, HEADER, Consumed
 from kcli.perf.consuming import ConsumerPerfOptions, Consuming
@@ -212,7 +212,7 @@ def _run(
     date = functools.partial(_date, options.date_format or DATE_FORMAT)
     detailed = options.show_detailed_stats
     if out is None and not options.hide_header:
-        answer(DETAILED_HEADER if detailed else HEADER)
+        print_output(DETAILED_HEADER if detailed else HEADER)
     on_window = functools.partial(_window, out, detailed, date)
     consuming = Consuming(perf_options, config, on_window, wall_clock_ms)
     try:
@@ -224,7 +224,7 @@ def _run(
         if out is not None:
             out.row(phase="total", **total.values())
         elif not detailed:
-            answer(total.total_line(date(total.start_ms), date(total.end_ms)))
+            print_output(total.total_line(date(total.start_ms), date(total.end_ms)))
     return evaluation.conclude(total.values(), out)
 
 
@@ -239,7 +239,7 @@ def _window(
     if out is not None:
         out.row(phase="window", **window.values())
     elif detailed:
-        answer(window.window_line(date(window.end_ms), all_mib, all_records))
+        print_output(window.window_line(date(window.end_ms), all_mib, all_records))
     else:
         transient(f"{all_records} records, {window.records_per_s:.0f} a second")
     sys.stdout.flush()
@@ -253,7 +253,7 @@ def _warn(perf_options: ConsumerPerfOptions, out: Rows | None) -> None:
         "increase the timeout."
     )
     if out is None:
-        answer(f"WARNING: {why}")
+        print_output(f"WARNING: {why}")
     else:
         out.problem(None, "TOO_FEW", why)
 

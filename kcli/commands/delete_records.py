@@ -14,7 +14,7 @@ from kcli.command import Manual, command
 from kcli.command_runner import CLUSTER, admin_config, confirm, reason, run
 from kcli.error_texts import exception
 from kcli.options import Refused, cluster, dry_run, exclude, option, option_group, require, yes
-from kcli.output import answer, would
+from kcli.output import print_output, would
 from kcli.rows.listing import Rows, formatted, rows_if_asked
 from kcli.rows.shapes import RowField, RowShape
 from kcli.statuses import DONE, FAILED
@@ -108,7 +108,7 @@ async def _delete(
             if steps:
                 await confirm(options, *steps)
         if out is None:
-            answer("Executing records delete operation")
+            print_output("Executing records delete operation")
         results = await admin.delete_records(offsets)
     if out is None:
         return _print_results(results)
@@ -122,14 +122,14 @@ async def _delete(
 
 
 def _print_results(results: Mapping[TopicPartition, Offset | KafkaError]) -> int:
-    answer("Records delete operation completed:")
+    print_output("Records delete operation completed:")
     status = DONE
     for partition, result in results.items():
         if isinstance(result, KafkaError):
-            answer(f"partition: {partition}\terror: {exception(result)}: {reason(result)}")
+            print_output(f"partition: {partition}\terror: {exception(result)}: {reason(result)}")
             status = FAILED
         else:
-            answer(f"partition: {partition}\tlow_watermark: {result}")
+            print_output(f"partition: {partition}\tlow_watermark: {result}")
     return status
 
 
@@ -137,7 +137,7 @@ async def _preview(admin: Admin, offsets: Mapping[TopicPartition, Offset]) -> in
     steps, refusals = await _steps(admin, offsets)
     would(*steps)
     for partition, error in refusals.items():
-        answer(f"partition: {partition}\terror: {exception(error)}: {reason(error)}")
+        print_output(f"partition: {partition}\terror: {exception(error)}: {reason(error)}")
     return FAILED if refusals else DONE
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kcli.command import Duration, Manual, command
 from kcli.command_runner import CLUSTER, admin_config, run
 from kcli.options import Refused, cluster, option, option_group
-from kcli.output import answer, complain
+from kcli.output import complain, print_output
 from kcli.rows.listing import formatted, rows_if_asked
 from kcli.rows.shapes import RowField, RowShape
 from kcli.statuses import DONE, FAILED, FOUND
@@ -104,15 +104,15 @@ async def _doctor(options: SimpleNamespace) -> int:
             else:
                 out.refused(text.partition(":")[0], Refused(text))
         if out is None:
-            answer(_summary(snapshot, len(findings)))
+            print_output(_summary(snapshot, len(findings)))
     if findings:
         return FOUND
     return FAILED if snapshot.refusals else DONE
 
 
 def _print(finding: Finding) -> None:
-    answer(f"{finding.severity:8} {finding.subject}: {finding.found}")
-    answer(f"{INDENT}{finding.remedy}")
+    print_output(f"{finding.severity:8} {finding.subject}: {finding.found}")
+    print_output(f"{INDENT}{finding.remedy}")
 
 
 def _summary(snapshot: ClusterSnapshot, findings: int) -> str:

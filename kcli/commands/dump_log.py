@@ -12,8 +12,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Self
 
 from kcli.command import Manual, command
-from kcli.options import INT, Refused, exclude, is_given, option, option_group, refuse, require
-from kcli.output import answer, complain
+from kcli.options import INT, Refused, exclude, is_set, option, option_group, refuse, require
+from kcli.output import complain, print_output
 from kcli.progress import Progress
 from kcli.rows.listing import formatted, rows
 from kcli.segments.segment_shapes import ALL, EPOCHS, OFFSETS, shape_of
@@ -146,14 +146,14 @@ def dump_log(options: SimpleNamespace) -> int:
     from kcli.segments.segment_text import Printing
 
     require(options, "files")
-    if is_given(options, REMOTE_LOG):
+    if is_set(options, REMOTE_LOG):
         raise Refused(f"--{REMOTE_LOG}: k does not support the metadata of tiered storage")
     exclude(options, "output", ("skip-record-metadata",))
     decode = _decoder(options)
     contents = bool(
         options.print_data_log or options.key_decoder_class or options.value_decoder_class
     )
-    contents = contents or any(is_given(options, name) for name in DECODERS)
+    contents = contents or any(is_set(options, name) for name in DECODERS)
     printing = Printing(
         deep=contents or options.deep_iteration,
         contents=contents,
@@ -248,10 +248,10 @@ def _print_lines(
 ) -> int:
     status = DONE
     for path in paths:
-        answer(f"Dumping {path}")
+        print_output(f"Dumping {path}")
         try:
             for line in _lines(path, options, printing, problems, reading):
-                answer(line)
+                print_output(line)
         except BrokenPipeError:
             raise  # the reader of standard output has closed it: not an error of the file
         except FAILURES as error:
@@ -292,7 +292,7 @@ def _print_rows(
 def _decoder(options: SimpleNamespace) -> Decoder:
     from kcli.segments import decoders
 
-    decoder_options = [name for name in DECODERS if is_given(options, name)]
+    decoder_options = [name for name in DECODERS if is_set(options, name)]
     for other in decoder_options[1:]:
         exclude(options, decoder_options[0], [other])
     if decoder_options:

@@ -23,7 +23,7 @@ from kcli.options import (
     refuse,
     timeout,
 )
-from kcli.output import answer, complain
+from kcli.output import complain, print_output
 from kcli.perf import judging
 from kcli.perf.round_trip import PARTITIONS, REPLICATION_FACTOR, RoundTrips, Trip
 from kcli.perf.tally import Sum, whole
@@ -150,14 +150,14 @@ def _run(
 ) -> int:
     def created() -> None:
         if out is None:
-            answer(
+            print_output(
                 f'Topic "{trip.topic}" does not exist. Will create topic with {PARTITIONS} '
                 f"partition(s) and replication factor = {REPLICATION_FACTOR}"
             )
 
     def gone(number: int, took_ns: int) -> None:
         if out is None:
-            answer(f"{number}\t{took_ns / 1000 / 1000}")
+            print_output(f"{number}\t{took_ns / 1000 / 1000}")
             sys.stdout.flush()
 
     trips = RoundTrips(trip, *configs, on_created=created, on_trip=gone)
@@ -175,8 +175,8 @@ def _print(total: Sum, out: Rows | None) -> None:
         values = total.values()
         out.row(**{name: values[name] for name in RUN.names})
         return
-    answer(f"Avg latency: {total.avg_ms:.4f} ms")
-    answer(
+    print_output(f"Avg latency: {total.avg_ms:.4f} ms")
+    print_output(
         f"Percentiles: 50th = {whole(total.p50_ms)}, 99th = {whole(total.p99_ms)}, "
         f"99.9th = {whole(total.p999_ms)}"
     )

@@ -17,13 +17,13 @@ from kcli.options import (
     Refused,
     cluster,
     exclude,
-    is_given,
+    is_set,
     option,
     option_group,
     refuse,
     yes,
 )
-from kcli.output import answer
+from kcli.output import print_output
 from kcli.release_features import METADATA_VERSION
 from kcli.rows.listing import Rows, formatted, rows_if_asked
 from kcli.rows.shapes import RowField, RowShape
@@ -159,7 +159,7 @@ def _action(options: SimpleNamespace) -> str:
     action: str = options.action[0]
     every = {name for names in ACTIONS.values() for name in names}
     for name in sorted(every.difference(ACTIONS[action])):
-        if is_given(options, name):
+        if is_set(options, name):
             refuse(f"--{name} is not allowed with {action}")
     exclude(options, "bootstrap-controller", ("bootstrap-server",))
     if action in UPDATES and options.output is not None:
@@ -184,7 +184,7 @@ async def _describe(options: SimpleNamespace, out: Rows | None) -> int:
             )
             continue
         lowest, highest, now = (release_features.shown(name, n) for n in (least, most, level))
-        answer(
+        print_output(
             f"Feature: {name:<40}  SupportedMinVersion: {lowest:<15}  "
             f"SupportedMaxVersion: {highest:<15}  FinalizedVersionLevel: {now:<15}  "
             f"Epoch: {'-' if metadata.epoch is None else metadata.epoch}"
@@ -212,7 +212,7 @@ async def _update(options: SimpleNamespace, action: str) -> int:
         results = await admin.features.update(updates, validate_only=options.dry_run)
     failed = 0
     for name, error in sorted(results.items()):
-        answer(_outcome_text(action, name, updates[name].level, error, options.dry_run))
+        print_output(_outcome_text(action, name, updates[name].level, error, options.dry_run))
         failed += error is not None
     if failed:
         raise Refused(f"{failed} out of {len(updates)} operation(s) failed.")
@@ -248,7 +248,7 @@ def _updates(options: SimpleNamespace, action: str, kind: UpgradeType) -> dict[s
         }
     updates: dict[str, FeatureUpdate] = {}
     if options.metadata is not None:
-        answer(" `metadata` flag is deprecated and may be removed in a future release.")
+        print_output(" `metadata` flag is deprecated and may be removed in a future release.")
         updates[METADATA_VERSION] = FeatureUpdate(_metadata_level(options.metadata), kind)
     pairs = [_name_and_level(text) for text in options.feature]
     _are_different([*updates, *(name for name, _ in pairs)])
@@ -303,7 +303,7 @@ def _print_mapping(release: str | None, out: Rows | None) -> None:
         if out is not None:
             out.row(feature=name, level=level)
         else:
-            answer(f"{name}={level}" + (f" ({release})" if name == METADATA_VERSION else ""))
+            print_output(f"{name}={level}" + (f" ({release})" if name == METADATA_VERSION else ""))
 
 
 def _print_dependencies(texts: list[str], out: Rows | None) -> None:
@@ -313,11 +313,11 @@ def _print_dependencies(texts: list[str], out: Rows | None) -> None:
         if out is not None:
             out.row(feature=name, level=level, needs=[f"{n}={at}" for n, at in needs.items()])
         elif not needs:
-            answer(f"{_level_text(name, level)} has no dependencies.")
+            print_output(f"{_level_text(name, level)} has no dependencies.")
         else:
-            answer(f"{_level_text(name, level)} requires:")
+            print_output(f"{_level_text(name, level)} requires:")
             for needed, at in needs.items():
-                answer(f"    {_level_text(needed, at)}")
+                print_output(f"    {_level_text(needed, at)}")
 
 
 def _needs(name: str, level: int) -> Mapping[str, int]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kcli.command import OLDER, Manual, command
 from kcli.command_runner import CLUSTER, EXPECTED, admin_config, reason, run, status_of, unwrap
 from kcli.options import Refused, broker_list, cluster, name_filter, option, option_group
-from kcli.output import answer, complain
+from kcli.output import complain, print_output
 from kcli.rows.listing import Rows, formatted, rows
 from kcli.rows.shapes import RowField, RowShape
 from kserver.errors import KafkaError
@@ -137,7 +137,7 @@ async def _print_offsets(options: SimpleNamespace) -> int:
             )
             status = 1
         elif listed.offset >= 0:
-            answer(f"{partition.topic}:{partition.partition}:{listed.offset}")
+            print_output(f"{partition.topic}:{partition.partition}:{listed.offset}")
     return status
 
 

@@ -10,7 +10,7 @@ from kcli.command_runner import CLUSTER, EXPECTED, admin_config, reason, run, st
 from kcli.groups.group_shapes import ANY, OTHER_TYPES, TYPES
 from kcli.groups.group_text import any_lines
 from kcli.options import cluster, exclude, option, option_group, refuse
-from kcli.output import answer
+from kcli.output import print_output
 from kcli.rows.listing import formatted, rows
 from kcli.statuses import DONE
 
@@ -57,9 +57,9 @@ def groups(options: SimpleNamespace) -> int:
         return out.status
     try:
         for line in any_lines(run(_list_groups(options), options.timeout, CLUSTER)):
-            answer(line)
+            print_output(line)
     except EXPECTED as error:
-        answer(f"Error while executing groups command : {reason(error)}")
+        print_output(f"Error while executing groups command : {reason(error)}")
         return status_of(error)
     return DONE
 
@@ -68,10 +68,10 @@ async def _list_groups(options: SimpleNamespace) -> list[GroupListing]:
     from kcli.client.admin import Admin
 
     async with Admin(admin_config(options)) as admin:
-        return [group for group in await admin.groups.listings() if _is_wanted(options, group)]
+        return [group for group in await admin.groups.listings() if _is_selected(options, group)]
 
 
-def _is_wanted(options: SimpleNamespace, group: GroupListing) -> bool:
+def _is_selected(options: SimpleNamespace, group: GroupListing) -> bool:
     if options.consumer:
         return group.protocol_type in ("", "consumer") or group.type == "Consumer"
     if options.share or options.streams:

@@ -23,7 +23,7 @@ from kcli.options import (
     cluster,
     dry_run,
     exclude,
-    is_given,
+    is_set,
     older_config,
     option,
     option_group,
@@ -136,11 +136,11 @@ def _check(options: SimpleNamespace) -> None:
     """Check the rules between options, in Kafka's order and words."""
     if options.election_type is None:
         refuse("Missing required option(s): election-type")
-    if sum(is_given(options, name) for name in WHICH) != 1:
+    if sum(is_set(options, name) for name in WHICH) != 1:
         refuse(f"One and only one of the following options is required: {', '.join(WHICH)}")
-    if is_given(options, "topic") and not is_given(options, "partition"):
+    if is_set(options, "topic") and not is_set(options, "partition"):
         refuse("Missing required option(s): partition")
-    if is_given(options, "partition") and not is_given(options, "topic"):
+    if is_set(options, "partition") and not is_set(options, "topic"):
         refuse("Option partition is only allowed if topic is used")
     exclude(options, "dry-run", ("output",))
 

@@ -11,7 +11,7 @@ from kcli.command import Manual, command
 from kcli.command_runner import CLUSTER, admin_config, run, unwrap
 from kcli.error_texts import exception
 from kcli.options import Refused, cluster, option, option_group, require
-from kcli.output import answer
+from kcli.output import print_output
 from kcli.rows.listing import Rows, formatted, rows_if_asked
 from kcli.rows.shapes import RowField, RowShape
 from kcli.statuses import DONE
@@ -105,13 +105,13 @@ async def _describe(options: SimpleNamespace, out: Rows | None) -> int:
     async with Admin(admin_config(options, client_id=CLIENT_ID)) as admin:
         brokers = await _brokers(admin, options)
         if out is None:
-            answer("Querying brokers for log directories information")
+            print_output("Querying brokers for log directories information")
         described = await admin.describe_log_dirs(brokers)
     by_broker = {id: _matching(unwrap(described[id]), topics) for id in brokers}
     if out is None:
         ids = ",".join(map(str, brokers))
-        answer(f"Received log directory information from brokers {ids}")
-        answer(json.dumps(_as_kafka(by_broker), separators=(",", ":"), ensure_ascii=False))
+        print_output(f"Received log directory information from brokers {ids}")
+        print_output(json.dumps(_as_kafka(by_broker), separators=(",", ":"), ensure_ascii=False))
         return DONE
     for id, directories in by_broker.items():
         for directory in directories:

@@ -60,8 +60,8 @@ class PerfTest(Command):
 
 def _no_command(options: SimpleNamespace) -> int:
     words: Sequence[str] = options.test
-    said = f"there is no test '{words[0]}'" if words else "no test given"
-    refuse(f"{said}; choose producer, consumer or e2e")
+    text = f"there is no test '{words[0]}'" if words else "no test given"
+    refuse(f"{text}; choose producer, consumer or e2e")
 
 
 perf_test = PerfTest(

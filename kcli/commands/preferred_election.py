@@ -14,13 +14,13 @@ from kcli.options import (
     Refused,
     cluster,
     dry_run,
-    is_given,
+    is_set,
     older_config,
     option,
     option_group,
     refuse,
 )
-from kcli.output import answer, would
+from kcli.output import print_output, would
 from kcli.partition_files import PartitionFileWords, read_partitions
 from kcli.statuses import DONE
 from kserver.errors import StorageError
@@ -86,16 +86,16 @@ def preferred_election(options: SimpleNamespace) -> int:
 
     By default the request is sent to the controller, and its response is printed.
     """
-    if is_given(options, "zookeeper"):
+    if is_set(options, "zookeeper"):
         for name in ("bootstrap-server", "command-config"):
-            if is_given(options, name):
+            if is_set(options, name):
                 text = "are unavailable given other options on the command line"
                 refuse(f"Option(s) [{name}] {text}: --zookeeper")
-    answer(DEPRECATED)
+    print_output(DEPRECATED)
     file = options.path_to_json_file
     partitions = None if file is None else read_partitions(file, FILE)
     if options.zookeeper is not None:
-        answer(ZOOKEEPER_DEPRECATED)
+        print_output(ZOOKEEPER_DEPRECATED)
         return _through_zookeeper(options, partitions)
     try:
         return run(_elect(options, partitions), options.timeout, CLUSTER)
@@ -172,11 +172,13 @@ def _leave_note(
                 "Preferred replica leader election currently in progress for "
                 f"{_joined_names(under_way, ',')}. Aborting operation"
             ) from error
-        answer(f"Created preferred replica election path with {_joined_names(noted, ',')}")
+        print_output(f"Created preferred replica election path with {_joined_names(noted, ',')}")
         listed = _joined_names(noted, ", ")
-        answer(f"Successfully started preferred replica election for partitions Set({listed})")
+        print_output(
+            f"Successfully started preferred replica election for partitions Set({listed})"
+        )
     for partition in sorted(set(partitions or ()) - there):
-        answer(
+        print_output(
             f"Skipping preferred replica leader election for partition {partition} since it "
             "doesn't exist."
         )

@@ -23,13 +23,13 @@ from kcli.options import (
     attribute_of,
     client_options,
     client_properties,
-    is_given,
+    is_set,
     option,
     option_group,
     refuse,
     timeout,
 )
-from kcli.output import answer
+from kcli.output import print_output
 from kcli.perf import judging, payloads
 from kcli.perf.payloads import Payloads
 from kcli.perf.producing import ProducerLoad, Producing
@@ -242,7 +242,7 @@ def _run(
 ) -> int:
     producing = Producing(load, config, functools.partial(_window, out))
     if load.warmup and out is None:
-        answer(
+        print_output(
             f"Warmup first {load.warmup} records. Steady state results will print after the "
             "complete test summary."
         )
@@ -266,8 +266,8 @@ def _window(out: Rows | None, window: Sum, lost: int, is_first_steady: bool) -> 
         out.row(phase="window", lost=lost, **window.values())
     else:
         if is_first_steady:
-            answer("In steady state.")
-        answer(window.window_line())
+            print_output("In steady state.")
+        print_output(window.window_line())
     sys.stdout.flush()
 
 
@@ -280,7 +280,7 @@ def _print_sums(producing: Producing, out: Rows | None) -> None:
         if tally is None:
             continue
         if out is None:
-            answer(tally.total_line(of))
+            print_output(tally.total_line(of))
         else:
             out.row(phase=phase, lost=lost, **tally.values())
 
@@ -293,7 +293,7 @@ def _check(options: SimpleNamespace) -> None:
     for name in ("num-records", "record-size", "reporting-interval", "transaction-duration-ms"):
         if (value := getattr(options, attribute_of(name))) is not None and value <= 0:
             refuse(f"--{name} should be greater than zero.")
-    payloads = [name for name in PAYLOADS if is_given(options, name)]
+    payloads = [name for name in PAYLOADS if is_set(options, name)]
     if len(payloads) != 1:
         refuse(f"Exactly one of --{', --'.join(PAYLOADS)} is required")
     if (options.warmup_records or 0) >= options.num_records:
@@ -341,7 +341,7 @@ def _payloads(options: SimpleNamespace) -> Payloads:
         return payloads.Counting()
     path = options.payload_file
     if options.output is None:
-        answer(f"Reading payloads from: {os.path.abspath(path)}")
+        print_output(f"Reading payloads from: {os.path.abspath(path)}")
     with open(path, encoding="utf-8", errors="replace", newline="") as file:
         text = file.read()
     if not text:
@@ -351,5 +351,5 @@ def _payloads(options: SimpleNamespace) -> Payloads:
     except PatternError as error:
         refuse(f"--payload-delimiter {error}")
     if options.output is None:
-        answer(f"Number of records read: {len(values)}")
+        print_output(f"Number of records read: {len(values)}")
     return payloads.OfFile(values, Random(SEED))

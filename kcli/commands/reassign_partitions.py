@@ -18,13 +18,13 @@ from kcli.options import (
     bootstrap_server,
     command_config,
     dry_run,
-    is_given,
+    is_set,
     option,
     option_group,
     refuse,
     require,
 )
-from kcli.output import answer
+from kcli.output import print_output
 from kcli.rows.listing import Rows, formatted, rows
 from kcli.rows.shapes import RowField, RowShape
 from kcli.statuses import DONE
@@ -311,7 +311,7 @@ def reassign_partitions(options: SimpleNamespace) -> int:
     except EXPECTED as error:
         from kcli.reassignment.actions import error_text
 
-        answer(error_text(error))
+        print_output(error_text(error))
         return status_of(error)
 
 
@@ -338,7 +338,7 @@ async def _plan(options: SimpleNamespace, out: Rows | None) -> int:
 
 def _check_plan(options: SimpleNamespace) -> None:
     """Check the options of --plan, --resume or --undo."""
-    what = [name for name in ("plan", "resume", "undo") if is_given(options, name)]
+    what = [name for name in ("plan", "resume", "undo") if is_set(options, name)]
     if len(what) != 1:
         refuse(" and ".join(f"--{name}" for name in what) + " cannot be used together")
     takes = {"bootstrap-server", "command-config", "journal", *what}
@@ -349,10 +349,10 @@ def _check_plan(options: SimpleNamespace) -> None:
         takes.update(needs.get(options.plan, ()), ("topic",) if options.plan == "set-rf" else ())
     of_all = {*OPTIONAL, *ACTIONS, "bootstrap-controller", "zookeeper", *OF_PLANS}
     for name in sorted(of_all - takes):
-        if is_given(options, name):
+        if is_set(options, name):
             refuse(f"--{name} is not allowed with --{what[0]}")
     for name in ("throttle", "batch", "replication-factor"):
-        if is_given(options, name) and getattr(options, name.replace("-", "_")) <= 0:
+        if is_set(options, name) and getattr(options, name.replace("-", "_")) <= 0:
             refuse(f"--{name} must be a positive number")
     options.batch = options.batch or BATCH
 
@@ -366,15 +366,15 @@ def _check(options: SimpleNamespace) -> str:
         )
     (action,) = actions
     for name in OF_PLANS:
-        if is_given(options, name):
+        if is_set(options, name):
             refuse(f"--{name} is only allowed with --plan")
     if options.zookeeper is not None:
         refuse("--zookeeper is not supported; use --bootstrap-server")
-    if is_given(options, "bootstrap-server") and is_given(options, "bootstrap-controller"):
+    if is_set(options, "bootstrap-server") and is_set(options, "bootstrap-controller"):
         refuse("Please don't specify both --bootstrap-server and --bootstrap-controller")
     require(options, *NEEDS[action])
     for name in OPTIONAL:
-        if name not in (*NEEDS[action], *TAKES[action]) and is_given(options, name):
+        if name not in (*NEEDS[action], *TAKES[action]) and is_set(options, name):
             refuse(f'Option "[{name}]" can\'t be used with action "[{action}]"')
     return action
 

@@ -18,13 +18,13 @@ from kcli.options import (
     LONG,
     Refused,
     cluster,
-    is_given,
+    is_set,
     name_filter,
     option,
     option_group,
     refuse,
 )
-from kcli.output import answer, complain
+from kcli.output import complain, print_output
 from kcli.replica_comparison import (
     OffsetsDiffer,
     Replica,
@@ -166,10 +166,10 @@ def replica_verification(options: SimpleNamespace) -> int:
 
 
 def _check(options: SimpleNamespace) -> None:
-    if is_given(options, "output") and not options.sums:
+    if is_set(options, "output") and not options.sums:
         refuse("--output is only allowed with --sums")
     for name in ("time", "report-interval-ms"):
-        if options.sums and is_given(options, name):
+        if options.sums and is_set(options, name):
             refuse(f'Option "[sums]" can\'t be used with option "[{name}]"')
     if options.fetch_size is not None and options.fetch_size < 1:
         refuse(f"--fetch-size must be at least 1, not {options.fetch_size}")
@@ -212,7 +212,7 @@ class _Verification:
     async def run(self) -> int:
         """Run until offsets differ, or until it is cancelled."""
         loop = asyncio.get_running_loop()
-        _say("verification process is started")
+        _print_with_time("verification process is started")
         reported_s = loop.time()
         while True:
             began_s = loop.time()
@@ -220,9 +220,9 @@ class _Verification:
             fetched = await self._fetch()
             try:
                 for difference in self._comparison.compare(fetched):
-                    _say(difference)
+                    _print_with_time(difference)
             except OffsetsDiffer as error:
-                _say(str(error))
+                _print_with_time(str(error))
                 return FAILED
             except UnreadableReplica as error:
                 raise Refused(str(error)) from error
@@ -230,7 +230,7 @@ class _Verification:
                 reported_s = loop.time()
                 lag = self._comparison.lag
                 partition = "null" if lag.partition is None else lag.partition
-                _say(
+                _print_with_time(
                     f"max lag is {lag.offsets} for partition {partition} at offset {lag.at} "
                     f"among {len(before)} partitions"
                 )
@@ -240,14 +240,14 @@ class _Verification:
 
     async def _fetch(self) -> dict[TopicPartition, dict[BrokerId, Replica]]:
         offsets = self._comparison.offsets
-        answers = await asyncio.gather(
+        responses_by_broker = await asyncio.gather(
             *(
                 self._fetches.of(broker, {p: offsets[p] for p in partitions})
                 for broker, partitions in self._replicas_by_broker.items()
             )
         )
         fetched: dict[TopicPartition, dict[BrokerId, Replica]] = {p: {} for p in offsets}
-        for broker, responses in zip(self._replicas_by_broker, answers, strict=True):
+        for broker, responses in zip(self._replicas_by_broker, responses_by_broker, strict=True):
             for partition, replica in responses.items():
                 fetched[partition][broker] = Replica(replica.records, replica.high_watermark)
         return fetched
@@ -338,13 +338,13 @@ async def _begins(admin: Admin, placed: Placed, spec: int) -> dict[TopicPartitio
     return offsets | {p: unwrap(ends[p]).offset for p in missing}
 
 
-def _say(text: str) -> None:
+def _print_with_time(text: str) -> None:
     """Print a line with the local time, as Kafka's tool does; at once, since the command runs for
     long.
     """
     now_ms = time.time_ns() // 1_000_000
     date = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now_ms // 1000))
-    answer(f"{date},{now_ms % 1000:03}: {text}")
+    print_output(f"{date},{now_ms % 1000:03}: {text}")
     sys.stdout.flush()
 
 
@@ -376,7 +376,7 @@ async def _begin_sums(
     refused: Refusals = {}
     starts: dict[TopicPartition, list[Offset]] = defaultdict(list)
     end_bounds: dict[TopicPartition, list[Offset]] = defaultdict(list)
-    answered: list[tuple[TopicPartition, BrokerId]] = []
+    replicas: list[tuple[TopicPartition, BrokerId]] = []
     for broker, partitions in placed.items():
         part = {p: ends[p] for p in partitions}
         try:
@@ -388,11 +388,11 @@ async def _begin_sums(
             if response.error is not None:
                 refused[partition, broker] = response.error
                 continue
-            answered.append((partition, broker))
+            replicas.append((partition, broker))
             starts[partition].append(max(response.log_start, 0))
             end_bounds[partition].append(min(response.high_watermark, ends[partition]))
     sums: Sums = defaultdict(dict)
-    for partition, broker in answered:
+    for partition, broker in replicas:
         start = max(starts[partition])
         sums[broker][partition] = ReplicaSum(start, max(min(end_bounds[partition]), start))
     return sums, refused
@@ -446,7 +446,7 @@ def _print_sums(sums: Sums, refused: Refusals, out: Rows | None) -> int:
         if differs and status == DONE:
             status = FOUND
         if out is None:
-            answer(
+            print_output(
                 f"{partition}\treplica: {broker}\toffsets: {total.start} to {total.end}\t"
                 f"bytes: {total.bytes}\tsha256: {total.sha256}" + ("\tdiffers" if differs else "")
             )

@@ -11,7 +11,7 @@ import click
 
 from kcli.command import Manual, command, command_named
 from kcli.options import Refused, dry_run, option, option_group, refuse
-from kcli.output import answer, would
+from kcli.output import print_output, would
 from kcli.statuses import DONE
 
 INSTALL = "install"
@@ -74,7 +74,7 @@ def _install(directory: Path, options: SimpleNamespace) -> int:
         except OSError:
             written.unlink(missing_ok=True)
             raise
-        answer(str(path))
+        print_output(str(path))
     return DONE
 
 

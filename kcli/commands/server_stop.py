@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from kcli.command import Manual, command
 from kcli.options import Refused, key_values, option, option_group, read_properties
-from kcli.output import answer, complain
+from kcli.output import complain, print_output
 
 MANUAL = Manual(
     kafka="kafka-server-stop.sh",
@@ -55,15 +55,15 @@ def server_stop(options: SimpleNamespace) -> int:
     number = signal_named()
     servers = list(running(after_start))
     if options.node_id and options.process_role:
-        answer(
+        print_output(
             "When both node-id and process-role are provided, the value for node-id will take "
             "precedence"
         )
     if not servers:
-        answer("No kafka server to stop")
+        print_output("No kafka server to stop")
         return 1
     for server in servers:
-        if is_meant(server, options.node_id, options.process_role):
+        if is_selected(server, options.node_id, options.process_role):
             with suppress(ProcessLookupError):  # it ended meanwhile
                 os.kill(server.pid, number)
     return 0
@@ -100,7 +100,7 @@ def after_start(words: list[str]) -> list[str] | None:
     return None
 
 
-def is_meant(server: RunningServer, node_id: str | None, process_role: str | None) -> bool:
+def is_selected(server: RunningServer, node_id: str | None, process_role: str | None) -> bool:
     if not node_id and not process_role:
         return True
     settings = _settings(server)

@@ -10,7 +10,7 @@ import click
 from kcli.command import Manual, command, command_named
 from kcli.command_list import COMMANDS
 from kcli.options import exclude, option, option_group, refuse
-from kcli.output import answer
+from kcli.output import print_output
 from kcli.rows.listing import formatted, rows, shapes_of
 from kcli.rows.shapes import ERROR, RowField, RowShape, schema
 from kcli.spark.jobs import JOBS, job_named
@@ -60,7 +60,7 @@ def shapes(options: SimpleNamespace) -> int:
         exclude(options, "schema", ("output",))
         if len(selection) != 1:
             refuse("--schema needs one shape; name it")
-        answer(json.dumps(schema(*[shape for _, shape in selection.values()]), indent=2))
+        print_output(json.dumps(schema(*[shape for _, shape in selection.values()]), indent=2))
     elif options.output is not None:
         with rows(options, FIELDS) as out:
             for id, (name, shape) in selection.items():
@@ -73,7 +73,7 @@ def shapes(options: SimpleNamespace) -> int:
                         doc=field.doc,
                     )
     else:
-        answer("\n\n".join(_text(name, shape) for name, shape in selection.values()))
+        print_output("\n\n".join(_text(name, shape) for name, shape in selection.values()))
     return 0
 
 

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import click
 
 from kcli.command import Duration, Manual, command
-from kcli.options import INT, Refused, is_given, option, option_group, refuse
-from kcli.output import answer, complain
+from kcli.options import INT, Refused, is_set, option, option_group, refuse
+from kcli.output import complain, print_output
 from kcli.rows.listing import formatted, rows_if_asked
 from kcli.rows.shapes import RowField, RowShape
 from kcli.statuses import DONE, FAILED
@@ -132,7 +132,7 @@ def _action(options: SimpleNamespace) -> str:
     action: str = options.action[0]
     unfit = () if action == "start" else OF_START
     for name in (*unfit, *(() if action == "status" else ("output",))):
-        if is_given(options, name):
+        if is_set(options, name):
             refuse(f"--{name} is not allowed with {action}")
     return action
 
@@ -164,7 +164,7 @@ def _start(options: SimpleNamespace, directory: str) -> int:
         memory=memory,
         timeout_s=options.timeout or TIMEOUT_S,
     )
-    answer(plan.url)
+    print_output(plan.url)
     complain(f"{workers} workers; logs in {directory}, page at http://{plan.host}:{plan.ui_port}")
     return DONE
 
@@ -174,7 +174,7 @@ def _stop(directory: str) -> int:
 
     if cluster.stop(directory):
         return DONE
-    answer(f"No cluster runs in {directory}")
+    print_output(f"No cluster runs in {directory}")
     return FAILED
 
 
@@ -190,11 +190,11 @@ def _status(options: SimpleNamespace, directory: str) -> int:
             if out is not None:
                 out.row(**vars(member))
             elif member.name == "master":
-                answer(f"spark://{member.address} {member.state} pid {member.pid}")
+                print_output(f"spark://{member.address} {member.state} pid {member.pid}")
             else:
                 pid = "ended" if member.pid is None else f"pid {member.pid}"
                 used = f"{member.cores_used} of {member.cores} cores used, {member.memory_mb} MiB"
-                answer(f"{member.name} {member.address} {member.state} {pid}, {used}")
+                print_output(f"{member.name} {member.address} {member.state} {pid}, {used}")
     whole = members[0].name == "master" and all(member.state == ALIVE for member in members)
     return DONE if whole else FAILED
 

@@ -15,7 +15,7 @@ import click
 
 from kcli.command import Command, Manual, command
 from kcli.options import Refused, option, option_group, read_properties, refuse
-from kcli.output import answer
+from kcli.output import print_output
 from kcli.spark import installation, jobs, package_archive
 from kcli.spark.submission import (
     WITH_DEFAULTS,
@@ -145,7 +145,7 @@ def spark_submit(options: SimpleNamespace) -> None:
         *submission.command(runner=RUNNER, sources=installation.sources(), shipped=shipped),
     ]
     if options.print_command:
-        answer(
+        print_output(
             shlex.join(["env", *(f"{name}={text}" for name, text in environment.items()), *words])
         )
         return

@@ -11,7 +11,7 @@ import click
 
 from kcli.command import Integer, Manual, command
 from kcli.options import Refused, option, option_group, refuse, require
-from kcli.output import answer
+from kcli.output import print_output
 
 if TYPE_CHECKING:
     from kserver.config.broker import BrokerConfig
@@ -106,8 +106,8 @@ def _rebuild(config: BrokerConfig) -> int:
                 f", of which {', '.join(map(str, topic.missing))} had no log and will be empty, or"
                 " refused where a checkpoint names it"
             )
-        answer(line)
-    answer(f"{world.zookeeper.path} has {len(topics)} topic(s); set their configs again.")
+        print_output(line)
+    print_output(f"{world.zookeeper.path} has {len(topics)} topic(s); set their configs again.")
     return 0
 
 
@@ -132,7 +132,7 @@ def _accept_loss(config: BrokerConfig, options: SimpleNamespace) -> int:
     except (OSError, StorageError) as error:
         raise Refused(str(error)) from None
     if begin is None:
-        answer(f"{topic_partition} continues with the records that are left in {path}.")
+        print_output(f"{topic_partition} continues with the records that are left in {path}.")
     else:
-        answer(f"{topic_partition} starts empty at offset {begin}, in {path}.")
+        print_output(f"{topic_partition} starts empty at offset {begin}, in {path}.")
     return 0

@@ -29,7 +29,7 @@ from kcli.options import (
     cluster,
     dry_run,
     exclude,
-    is_given,
+    is_set,
     name_filter,
     option,
     option_group,
@@ -37,7 +37,7 @@ from kcli.options import (
     require,
     yes,
 )
-from kcli.output import answer, complain, would
+from kcli.output import complain, print_output, would
 from kcli.rows.listing import Rows, formatted, rows
 from kcli.rows.shapes import RowField, RowShape
 from kcli.statuses import DONE, FOUND
@@ -209,7 +209,7 @@ def topics(options: SimpleNamespace) -> int:
     except Declined:
         raise
     except EXPECTED as error:
-        answer(f"Error while executing topic command : {reason(error)}")
+        print_output(f"Error while executing topic command : {reason(error)}")
         return status_of(error)
 
 
@@ -240,7 +240,7 @@ async def _act(options: SimpleNamespace, out: Rows | None = None) -> int:
 async def _list(admin: Admin, options: SimpleNamespace, out: Rows | None) -> None:
     topics = await _matching(admin, options)
     if out is None:
-        answer("\n".join(topic.name for topic in topics))
+        print_output("\n".join(topic.name for topic in topics))
         return
     for topic in topics:
         id = id_text(topic.id) if topic.id else None
@@ -254,7 +254,7 @@ async def _create(admin: Admin, options: SimpleNamespace) -> None:
     config = _topic_config(options.config)
     assignments = _assignments(options.replica_assignment)
     if "." in options.topic or "_" in options.topic:
-        answer(COLLISION)
+        print_output(COLLISION)
     if options.replication_factor is not None and not (
         1 <= options.replication_factor <= MAX_REPLICATION_FACTOR
     ):
@@ -275,7 +275,7 @@ async def _create(admin: Admin, options: SimpleNamespace) -> None:
         if options.dry_run:
             would(f"create topic {topic.name}{_size(created)}")
         else:
-            answer(f"Created topic {topic.name}.")
+            print_output(f"Created topic {topic.name}.")
     elif not (options.if_not_exists and created.code == ErrorCode.topic_already_exists):
         raise created
 
@@ -323,7 +323,7 @@ async def _describe(admin: Admin, options: SimpleNamespace, out: Rows | None) ->
         has_partitions = has_partitions or any(True for _ in view.partitions())
         if out is None:
             for line in topic_lines.lines(view, options.topics_with_overrides):
-                answer(line)
+                print_output(line)
         elif not options.topics_with_overrides:
             for row in topic_lines.rows(view):
                 out.row(**row)
@@ -358,7 +358,7 @@ async def _views(admin: Admin, options: SimpleNamespace) -> AsyncIterator[topic_
     configs = await admin.describe_configs(names)
     live = {node.id for node in (await admin.describe_cluster()).brokers}
     moves = await admin.list_reassignments()
-    reports = [name for name in REPORTS if is_given(options, name)]
+    reports = [name for name in REPORTS if is_set(options, name)]
     if options.check and not reports:
         reports = list(UNHEALTHY)
     for topic, name in zip(topics, names, strict=True):

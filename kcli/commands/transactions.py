@@ -27,13 +27,13 @@ from kcli.options import (
     Refused,
     cluster,
     dry_run,
-    is_given,
+    is_set,
     option,
     option_group,
     refuse,
     yes,
 )
-from kcli.output import answer, would
+from kcli.output import print_output, would
 from kcli.rows.listing import Rows, formatted, rows_if_asked
 from kcli.rows.shapes import RowField, RowShape
 from kcli.statuses import DONE, FAILED
@@ -273,30 +273,30 @@ def _action(options: SimpleNamespace) -> str:
     needed, possible = ACTIONS[action]
     every = {name for names in ACTIONS.values() for of in names for name in of}
     for name in sorted(every.difference(needed, possible)):
-        if is_given(options, name):
+        if is_set(options, name):
             refuse(f"--{name} is not allowed with {action}")
     for name in needed:
-        if not is_given(options, name):
+        if not is_set(options, name):
             refuse(f"argument --{name} is required")
     if action in CHANGING and options.output is not None:
         refuse(f"--output is not allowed with {action}")
     if action == "find-hanging":
-        if not (is_given(options, "topic") or is_given(options, "broker-id")):
+        if not (is_set(options, "topic") or is_set(options, "broker-id")):
             refuse(
                 "The `find-hanging` command requires either --topic or --broker-id to limit the "
                 "scope of the search"
             )
-        if is_given(options, "partition") and not is_given(options, "topic"):
+        if is_set(options, "partition") and not is_set(options, "topic"):
             refuse("The --partition argument requires --topic to be provided")
-    if action == "abort" and not is_given(options, "start-offset"):
-        if not is_given(options, "producer-id"):
+    if action == "abort" and not is_set(options, "start-offset"):
+        if not is_set(options, "producer-id"):
             refuse(
                 "The transaction to abort must be identified either with --start-offset (for "
                 "brokers on 3.0 or above) or with --producer-id, --producer-epoch, and "
                 "--coordinator-epoch (for older brokers)"
             )
         for name in ("producer-epoch", "coordinator-epoch"):
-            if not is_given(options, name):
+            if not is_set(options, name):
                 refuse(f"Missing required argument --{name}")
     return action
 
@@ -310,7 +310,7 @@ async def _show(
     async with _admin(options) as admin:
         items = await rows_of(options, admin)
     if out is None:
-        answer("\n".join(_table(HEADS[shape], [_cells(shape, row) for row in items])))
+        print_output("\n".join(_table(HEADS[shape], [_cells(shape, row) for row in items])))
         return DONE
     for row in items:
         out.row(**row)

@@ -26,7 +26,7 @@ from kcli.options import (
     refuse,
     timeout,
 )
-from kcli.output import answer
+from kcli.output import print_output
 from kcli.statuses import DONE
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import Offset, TopicPartition
@@ -303,5 +303,5 @@ def _text(data: bytes | None) -> str | None:
 
 def _print_event(name: str, **values: Any) -> None:
     event = {"timestamp": time.time_ns() // 1_000_000, "name": name} | values
-    answer(json.dumps(event, separators=(",", ":"), ensure_ascii=False))
+    print_output(json.dumps(event, separators=(",", ":"), ensure_ascii=False))
     sys.stdout.flush()

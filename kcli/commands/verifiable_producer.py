@@ -27,7 +27,7 @@ from kcli.options import (
     refuse,
     timeout,
 )
-from kcli.output import answer
+from kcli.output import print_output
 from kcli.statuses import DONE
 from kserver.errors import KafkaError
 
@@ -229,7 +229,7 @@ class VerifiableProducer:
         """
         event = {"timestamp": _now_ms(), "name": name} | values
         try:
-            answer(json.dumps(event, separators=(",", ":"), ensure_ascii=False))
+            print_output(json.dumps(event, separators=(",", ":"), ensure_ascii=False))
         except OSError as error:
             self._failed = error
         if not self._flushing:

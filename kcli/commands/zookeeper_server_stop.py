@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 from kcli.command import Manual, command
 from kcli.commands.server_stop import running, signal_named
-from kcli.output import answer
+from kcli.output import print_output
 
 START = "zookeeper-server-start"
 MAIN = "quorumpeermain"
@@ -37,7 +37,7 @@ def zookeeper_server_stop(_options: SimpleNamespace) -> int:
     number = signal_named()
     servers = list(running(after_start))
     if not servers:
-        answer("No zookeeper server to stop")
+        print_output("No zookeeper server to stop")
         return 1
     for server in servers:
         with suppress(ProcessLookupError):  # it ended meanwhile

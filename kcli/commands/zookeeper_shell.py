@@ -12,7 +12,7 @@ import click
 
 from kcli.command import Command, Manual, command
 from kcli.options import Refused, option, option_group, refuse
-from kcli.output import answer
+from kcli.output import print_output
 
 if TYPE_CHECKING:
     from kcli.zookeeper_shell import ZooKeeperShell
@@ -92,14 +92,14 @@ def zookeeper_shell(options: SimpleNamespace) -> int:
             "-zk-tls-config-file is not supported: leave it out, there is no TLS to ZooKeeper yet"
         )
     if not options.words:
-        answer(USAGE)
+        print_output(USAGE)
         return 1
     hosts, *words = options.words
     timeout = options.timeout or "30000"
     if not timeout.isdigit() or int(timeout) == 0:
         refuse(f"-timeout takes milliseconds, not {timeout}")
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)
-    answer(f"Connecting to {hosts}")
+    print_output(f"Connecting to {hosts}")
     sys.stdout.flush()
     look(hosts)
     shell = ZooKeeperShell(hosts, int(timeout) / 1000, read_only=options.r)
@@ -108,7 +108,7 @@ def zookeeper_shell(options: SimpleNamespace) -> int:
         if words:
             shell.run(words)
         else:
-            answer("Welcome to ZooKeeper!\nJLine support is disabled")
+            print_output("Welcome to ZooKeeper!\nJLine support is disabled")
             _converse(shell)
     except Ended:
         pass

@@ -17,7 +17,7 @@ from kcli.console.record_filter import RecordFilter
 from kcli.console.standard_output import StandardOutput
 from kcli.java_patterns import compiled
 from kcli.options import Refused
-from kcli.output import answer_bytes, complain
+from kcli.output import complain, print_bytes
 from kserver.model import Offset, TopicPartition
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ class Reading:
             self._print_one_by_one(batches)
             return
         self.count += sum(len(batch.rows) for batch in batches)
-        answer_bytes(*pieces)
+        print_bytes(*pieces)
 
     async def _print_in_group(self, batches: Sequence[FetchedBatch]) -> None:
         """Print, and note where each partition continues if printing fails or is cancelled."""
@@ -291,7 +291,7 @@ class Reading:
             for record in batch.records:
                 self.count += 1
                 try:
-                    answer_bytes(self._formats.line(batch, record))
+                    print_bytes(self._formats.line(batch, record))
                 except Unprintable as error:
                     if not self._options.skip_unprintable:
                         raise

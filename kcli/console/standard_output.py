@@ -13,7 +13,7 @@ import stat
 import sys
 from collections.abc import Callable
 
-from kcli.output import answer_bytes, transient, visible
+from kcli.output import print_bytes, transient, visible
 
 PIECE_BYTES = select.PIPE_BUF
 """A pipe that is writable by poll(2) takes at least this many bytes without blocking."""
@@ -46,7 +46,7 @@ class StandardOutput:
             descriptor = sys.stdout.fileno()
             never_blocks = stat.S_ISREG(os.fstat(descriptor).st_mode)
         except (OSError, ValueError):  # a test's buffer
-            answer_bytes(data)
+            print_bytes(data)
             took(len(data))
             return
         rest = memoryview(data)

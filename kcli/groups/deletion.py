@@ -11,7 +11,7 @@ from kcli.command_runner import confirm, unwrap
 from kcli.groups import group_text
 from kcli.groups.group_queries import DEAD, failure
 from kcli.groups.offset_reset import in_words
-from kcli.output import answer, would
+from kcli.output import print_output, would
 from kcli.statuses import DONE, FAILED
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import TopicPartition
@@ -50,13 +50,13 @@ async def delete(admin: Admin, options: SimpleNamespace, groups: Sequence[str]) 
     deleted = ", ".join(f"'{name}'" for name, refusal in outcomes.items() if refusal is None)
     failed = {name: refusal for name, refusal in outcomes.items() if refusal is not None}
     if not failed:
-        answer(f"Deletion of requested consumer groups ({deleted}) was successful.")
+        print_output(f"Deletion of requested consumer groups ({deleted}) was successful.")
         return DONE
-    answer("\nError: Deletion of some consumer groups failed:")
+    print_output("\nError: Deletion of some consumer groups failed:")
     for name, refusal in failed.items():
-        answer(f"* Group '{name}' could not be deleted due to: {failure(refusal)}")
+        print_output(f"* Group '{name}' could not be deleted due to: {failure(refusal)}")
     if deleted:
-        answer(f"\nThese consumer groups were deleted successfully: {deleted}")
+        print_output(f"\nThese consumer groups were deleted successfully: {deleted}")
     return FAILED
 
 
@@ -89,7 +89,7 @@ async def delete_offsets(admin: Admin, options: SimpleNamespace, group: str) -> 
         for partition, refusal in sorted(outcomes.items(), key=_as_texts)
     )
     for line in lines:
-        answer(line)
+        print_output(line)
     return FAILED if any(outcomes.values()) else DONE
 
 
@@ -110,10 +110,10 @@ def _as_texts(outcome: tuple[TopicPartition, object]) -> str:
 
 def _print_outcome(group: str, refusal: KafkaError | None) -> None:
     if refusal is None:
-        answer(f"Request succeeded for deleting offsets from group {group}.")
+        print_output(f"Request succeeded for deleting offsets from group {group}.")
     elif refusal.code in _OF_GROUP:
-        answer(f"\nError: {error_texts.text(refusal)}")
+        print_output(f"\nError: {error_texts.text(refusal)}")
     elif refusal.code in _OF_PARTITIONS:
-        answer("\nError: Encountered some partition-level error, see the follow-up details.")
+        print_output("\nError: Encountered some partition-level error, see the follow-up details.")
     else:
-        answer(f"\nError: Encountered some unknown error: {refusal.code.name.upper()}")
+        print_output(f"\nError: Encountered some unknown error: {refusal.code.name.upper()}")

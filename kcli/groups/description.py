@@ -13,14 +13,14 @@ from kcli.groups.group_queries import (
     EMPTY,
     REBALANCING,
     Ages,
-    described,
+    describe_groups,
     failure,
-    listed,
+    list_groups,
     readings,
 )
 from kcli.groups.group_text import GroupPosition, assignment_words
 from kcli.options import Refused
-from kcli.output import answer, complain
+from kcli.output import complain, print_output
 from kcli.rows.listing import Rows
 from kcli.statuses import DONE, FAILED
 from kserver.errors import ErrorCode, KafkaError
@@ -40,7 +40,7 @@ async def print_list(
     """Print the groups of these states and types, or all; --state and --type add columns to the
     text.
     """
-    groups = await listed(admin, states, types)
+    groups = await list_groups(admin, states, types)
     if out is not None:
         for listing in groups:
             protocol = listing.protocol_type or None
@@ -88,7 +88,7 @@ async def existing(
     first that cannot be described; with rows, each such group gets a row instead.
     """
     groups = []
-    for name, group in (await described(admin, names)).items():
+    for name, group in (await describe_groups(admin, names)).items():
         if not isinstance(group, KafkaError | Refused):
             if out is not None and group.state == DEAD:
                 out.refused(name, KafkaError(ErrorCode.group_id_not_found))
@@ -154,7 +154,7 @@ def _is_there(group: GroupDescription) -> bool:
     has no table.
     """
     if group.state == DEAD:
-        answer(f"\nError: Consumer group '{group.group}' does not exist.")
+        print_output(f"\nError: Consumer group '{group.group}' does not exist.")
     elif group.state == EMPTY:
         complain(f"\nConsumer group '{group.group}' has no active members.")
     elif group.state in REBALANCING:
@@ -164,7 +164,7 @@ def _is_there(group: GroupDescription) -> bool:
 
 def _print(lines: Iterable[str]) -> None:
     for line in lines:
-        answer(line)
+        print_output(line)
 
 
 def _add(out: Rows, rows: Iterable[dict[str, Any]]) -> None:

@@ -32,7 +32,7 @@ def failure(error: Exception) -> str:
     return str(error)
 
 
-async def listed(
+async def list_groups(
     admin: Admin, states: Collection[str] = (), types: Collection[str] = ()
 ) -> list[GroupListing]:
     """Return the groups of consumers."""
@@ -40,7 +40,7 @@ async def listed(
     return [group for group in listings if group.protocol_type in OF_CONSUMERS]
 
 
-async def described(
+async def describe_groups(
     admin: Admin, groups: Iterable[str]
 ) -> dict[str, GroupDescription | KafkaError | Refused]:
     """Return the groups by name; Refused stands for one that is not a group of consumers."""
@@ -82,13 +82,13 @@ async def ends(
     }
     results = await admin.list_offsets({p: -1 for p in partitions if p in led})
     return {
-        partition: unwrap(listed).offset
-        for partition, listed in results.items()
-        if not is_gone(listed)
+        partition: unwrap(offset).offset
+        for partition, offset in results.items()
+        if not is_unknown_partition(offset)
     }
 
 
-def is_gone(result: object) -> bool:
+def is_unknown_partition(result: object) -> bool:
     return isinstance(result, KafkaError) and result.code == ErrorCode.unknown_topic_or_partition
 
 

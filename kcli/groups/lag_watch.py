@@ -17,7 +17,7 @@ from kcli.groups.group_queries import DEAD, Ages, readings
 from kcli.groups.group_text import NOTHING, GroupPosition
 from kcli.groups.lag import GroupLag, Look, PartitionLag, Trend
 from kcli.options import Refused
-from kcli.output import answer, is_redrawable, visible
+from kcli.output import is_redrawable, print_output, visible
 from kcli.rows.listing import Rows
 from kserver.errors import KafkaError
 from kserver.model import Offset, TopicPartition
@@ -142,11 +142,11 @@ def _as_rows(out: Rows) -> Show:
 
 
 def _as_lines() -> Show:
-    answer(lag.heading())
+    print_output(lag.heading())
 
     def show(group_lags: Sequence[GroupLag]) -> None:
         for group in group_lags:
-            answer(lag.line(group.look))
+            print_output(lag.line(group.look))
 
     return show
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from kcli.command_runner import raise_first, unwrap
 from kcli.groups import group_text, plan_files, times
-from kcli.groups.group_queries import DEAD, EMPTY, committed, described, failure
+from kcli.groups.group_queries import DEAD, EMPTY, committed, describe_groups, failure
 from kcli.groups.plan_files import Plan
-from kcli.options import Refused, is_given, refuse
-from kcli.output import answer, complain
+from kcli.options import Refused, is_set, refuse
+from kcli.output import complain, print_output
 from kcli.rows.listing import Rows
 from kcli.statuses import DONE, FAILED
 from kserver.errors import ErrorCode, KafkaError
@@ -51,7 +51,7 @@ async def reset(
     targets = Targets(admin, options, groups)
     plan: Plan = {}
     status = DONE
-    for name, group in (await described(admin, groups)).items():
+    for name, group in (await describe_groups(admin, groups)).items():
         if isinstance(group, KafkaError) and group.code == ErrorCode.group_id_not_found:
             state = DEAD
         elif isinstance(group, KafkaError | Refused):
@@ -91,16 +91,16 @@ def _show(options: SimpleNamespace, plan: Plan, out: Rows | None) -> None:
                 out.row(group=group, topic=topic, partition=partition, new_offset=offset)
     elif options.export:
         for line in plan_files.csv_lines(plan, groups=len(options.group) != 1):
-            answer(line)
-        answer()
+            print_output(line)
+        print_output()
     else:
         for line in group_text.reset_lines(plan):
-            answer(line)
+            print_output(line)
 
 
 def _print_error(group: str, why: str, out: Rows | None) -> None:
     if out is None:
-        answer(f"\nError: {why}")
+        print_output(f"\nError: {why}")
     else:
         out.problem(group, "REFUSED", why)
 
@@ -112,7 +112,7 @@ class Targets:
         self.status = DONE
         self._admin = admin
         self._options = options
-        self._scenario = next((name for name in SCENARIOS if is_given(options, name)), None)
+        self._scenario = next((name for name in SCENARIOS if is_set(options, name)), None)
         self._file = None
         if options.from_file is not None:
             self._file = _plan_of(options.from_file, groups[0] if len(options.group) == 1 else None)
@@ -168,7 +168,9 @@ class Targets:
 
     async def _list_offsets(self, partitions: Iterable[TopicPartition], spec: int) -> Offsets:
         results = await self._admin.list_offsets(dict.fromkeys(partitions, spec))
-        return {partition: unwrap(listed).offset for partition, listed in results.items()}
+        return {
+            partition: unwrap(listed_offset).offset for partition, listed_offset in results.items()
+        }
 
     async def _within(self, targets: Offsets) -> Offsets:
         """Return the same offsets, moved into the range of their logs."""
@@ -202,7 +204,7 @@ class Targets:
     ) -> Offsets:
         offsets = await self._list_offsets(partitions, since_ms)
         older = [partition for partition, offset in offsets.items() if offset < 0]
-        write: Callable[[str], None] = answer if out is None else complain
+        write: Callable[[str], None] = print_output if out is None else complain
         for topic, number in older:
             write(
                 f"\nWarn: Partition {number} from topic {topic} is empty. Falling back to latest "

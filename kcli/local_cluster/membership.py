@@ -33,9 +33,9 @@ async def _view_of(address: str) -> tuple[set[int], int]:
         return set(), -1
     try:
         new = versions.request(ApiKey.METADATA, peer.version(ApiKey.METADATA))
-        answer = await peer.call(new(topics=()))
+        response = await peer.call(new(topics=()))
     except (OSError, ProtocolError, KafkaError):
         return set(), -1
     finally:
         peer.close()
-    return {broker.node_id for broker in answer.brokers}, answer.controller_id
+    return {broker.node_id for broker in response.brokers}, response.controller_id

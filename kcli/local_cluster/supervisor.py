@@ -28,7 +28,7 @@ from functools import partial
 from kcli.local_cluster.membership import is_complete
 from kcli.local_cluster.plan import HOST, LocalClusterPlan, left_alone
 from kcli.options import Refused
-from kcli.output import answer, complain
+from kcli.output import complain, print_output
 from kcli.server_processes import READY, ending, fork, load_servers, serve_broker, serve_zookeeper
 from kserver.log.directory import WRONG_CLUSTER
 
@@ -330,7 +330,7 @@ def _lock_directory(directory: str) -> Iterator[None]:
 def _print_line(text: str) -> None:
     """Print it at once; if its reader has closed standard output, go on without it."""
     try:
-        answer(text)
+        print_output(text)
         sys.stdout.flush()
     except BrokenPipeError:
         nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -346,8 +346,8 @@ OTHER_DATA = (
 
 def _why(server: SupervisedServer) -> str:
     """Return the reasons among the last lines of its log."""
-    said = list(server.lines)
+    text = list(server.lines)
     for command in _REASONS:
-        if reasons := [line.removeprefix(command) for line in said if line.startswith(command)]:
+        if reasons := [line.removeprefix(command) for line in text if line.startswith(command)]:
             return "; ".join(reasons).replace(WRONG_CLUSTER, OTHER_DATA)
-    return said[-1] if said else "it ended without an error message"
+    return text[-1] if text else "it ended without an error message"

@@ -17,7 +17,7 @@ from kcli.client.errors import ClusterUnreachable, TimedOut
 from kcli.command_runner import raise_first, reason, unwrap
 from kcli.error_texts import exception
 from kcli.options import Refused
-from kcli.output import answer, complain, would
+from kcli.output import complain, print_output, would
 from kcli.reassignment import throttles
 from kcli.reassignment.plans import (
     ReassignmentPlan,
@@ -91,8 +91,8 @@ async def generate(
     most = max(1, len(racks))
     starts = {name: (random.randrange(most), random.randrange(most)) for name in names}
     plan = proposed(current, racks, starts)
-    answer(f"Current partition replica assignment\n{plan_text(current, log_dirs)}\n")
-    answer(f"Proposed partition reassignment configuration\n{plan_text(plan)}")
+    print_output(f"Current partition replica assignment\n{plan_text(current, log_dirs)}\n")
+    print_output(f"Proposed partition reassignment configuration\n{plan_text(plan)}")
 
 
 async def execute(admin: Admin, plan: ReassignmentPlan, limits: Limits, *, dry_run: bool) -> None:
@@ -106,16 +106,18 @@ async def execute(admin: Admin, plan: ReassignmentPlan, limits: Limits, *, dry_r
     if dry_run:
         _preview(plan, current)
         return
-    answer("Current partition replica assignment\n")
-    answer(plan_text(current, await _log_dirs(admin, current)))
-    answer("\nSave this to use as the --reassignment-json-file option during rollback")
+    print_output("Current partition replica assignment\n")
+    print_output(plan_text(current, await _log_dirs(admin, current)))
+    print_output("\nSave this to use as the --reassignment-json-file option during rollback")
     await _throttle(admin, plan, limits, reassignments, current)
     results = await admin.alter_reassignments(
         plan.assignment, allow_replication_factor_change=limits.allow_replication_factor_change
     )
     _refuse_if_any("Error reassigning partition(s):", results)
     partitions = sorted(plan.assignment)
-    answer(f"Successfully started partition reassignment{_s(partitions)} for {joined(partitions)}")
+    print_output(
+        f"Successfully started partition reassignment{_s(partitions)} for {joined(partitions)}"
+    )
     await _move_log_dirs(admin, plan.log_dirs, limits.timeout_s)
 
 
@@ -138,11 +140,11 @@ async def verify(admin: Admin, plan: ReassignmentPlan) -> Verified:
 
 
 def print_status(verification: Verified) -> None:
-    answer("Status of partition reassignment:")
+    print_output("Status of partition reassignment:")
     for partition, state in verification.partitions.items():
-        answer(state.line(partition))
+        print_output(state.line(partition))
     # With no moves, the line that Kafka's tool has for them is empty.
-    answer("\n".join(move.line(replica) for replica, move in verification.log_dirs.items()))
+    print_output("\n".join(move.line(replica) for replica, move in verification.log_dirs.items()))
 
 
 async def cancel(
@@ -162,9 +164,11 @@ async def cancel(
         results = await admin.alter_reassignments(dict.fromkeys(active))
         refused = [result for result in results.values() if result is not None]
         _refuse_if_any(f"Error cancelling partition reassignment{_s(refused)} for:", results)
-        answer(f"Successfully cancelled partition reassignment{_s(active)} for: {joined(active)}")
+        print_output(
+            f"Successfully cancelled partition reassignment{_s(active)} for: {joined(active)}"
+        )
     else:
-        answer("None of the specified partition reassignments are active.")
+        print_output("None of the specified partition reassignments are active.")
     moves = await _log_dir_moves(admin, plan)
     back = {
         replica: move.current
@@ -175,18 +179,18 @@ async def cancel(
         await _move_log_dirs(admin, back, timeout_s)
     else:
         # Kafka's tool ends no line here.
-        answer("None of the specified partition moves are active.", end="")
+        print_output("None of the specified partition moves are active.", end="")
     if not preserve_throttles:
         await clear_throttles(admin, plan)
 
 
 def print_reassignments(reassignments: Mapping[TopicPartition, Reassignment]) -> None:
     if not reassignments:
-        answer("No partition reassignments found.")
+        print_output("No partition reassignments found.")
         return
-    answer("Current partition reassignments:")
+    print_output("Current partition reassignments:")
     for partition, reassignment in sorted(reassignments.items()):
-        answer(reassignment_line(partition, reassignment))
+        print_output(reassignment_line(partition, reassignment))
 
 
 async def clear_throttles(admin: Admin, plan: ReassignmentPlan, *, quietly: bool = False) -> None:
@@ -200,7 +204,7 @@ async def clear_throttles(admin: Admin, plan: ReassignmentPlan, *, quietly: bool
         (throttles.without_topic_throttles(plan.topics), "topic", "topic", plan.topics),
     ):
         if not quietly:
-            answer(f"Clearing {level}-level throttles on {what}{_s(names)} {joined(names)}")
+            print_output(f"Clearing {level}-level throttles on {what}{_s(names)} {joined(names)}")
         raise_first(await admin.incremental_alter_configs(changes))
 
 
@@ -213,19 +217,21 @@ async def _throttle(
 ) -> None:
     if limits.throttle < 0 and limits.log_dirs_throttle < 0:
         return
-    answer(VERIFY_PERIODICALLY)
+    print_output(VERIFY_PERIODICALLY)
     if limits.throttle >= 0:
         moving = throttles.moves(reassignments, plan.assignment, current)
         of_topics = throttles.topic_throttles(moving)
         raise_first(await admin.incremental_alter_configs(of_topics))
         of_brokers = throttles.broker_throttles(moving, limits.throttle)
         raise_first(await admin.incremental_alter_configs(of_brokers))
-        answer(f"The inter-broker throttle limit was set to {limits.throttle} B/s")
+        print_output(f"The inter-broker throttle limit was set to {limits.throttle} B/s")
     if limits.log_dirs_throttle >= 0:
         brokers = {replica.broker for replica in plan.log_dirs}
         of_brokers = throttles.log_dirs_throttle(brokers, limits.log_dirs_throttle)
         raise_first(await admin.incremental_alter_configs(of_brokers))
-        answer(f"The replica-alter-dir throttle limit was set to {limits.log_dirs_throttle} B/s")
+        print_output(
+            f"The replica-alter-dir throttle limit was set to {limits.log_dirs_throttle} B/s"
+        )
 
 
 async def _move_log_dirs(
@@ -239,7 +245,7 @@ async def _move_log_dirs(
     pending = dict(sorted(targets.items()))
     while pending:
         for replica in await _start_moves(admin, pending):
-            answer(
+            print_output(
                 f"Successfully started moving log directory to {pending.pop(replica)} for replica "
                 f"{replica.partition} with broker {replica.broker} "
             )

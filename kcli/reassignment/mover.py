@@ -23,7 +23,7 @@ from kcli.client.descriptions import ConfigResource, Reassignment
 from kcli.client.errors import ClientError
 from kcli.command_runner import reason
 from kcli.options import Refused
-from kcli.output import answer, complain, transient
+from kcli.output import complain, print_output, transient
 from kcli.reassignment import throttles
 from kcli.reassignment.journal import PlannedMove, ReassignmentJournal
 from kcli.reassignment.sizes import bytes_of_replicas
@@ -114,7 +114,7 @@ class Mover:
             )
             await asyncio.sleep(LOOK_AGAIN_S)
         await self._check(batch)
-        answer(f"Moved: {', '.join(str(move.partition) for move in batch)}.")
+        print_output(f"Moved: {', '.join(str(move.partition) for move in batch)}.")
 
     async def _active(self, batch: Sequence[PlannedMove]) -> Mapping[TopicPartition, Reassignment]:
         return await self._admin.list_reassignments([move.partition for move in batch])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rich.filesize import decimal
 
 from kcli.options import Refused, name_filter
-from kcli.output import answer
+from kcli.output import print_output
 from kcli.reassignment import planner
 from kcli.reassignment.journal import PlannedMove, ReassignmentJournal, batches, default_path
 from kcli.reassignment.mover import Mover
@@ -37,7 +37,7 @@ async def plan(admin: Admin, options: SimpleNamespace, out: Rows | None) -> None
         for partition, replicas in moving.items()
     ]
     if out is None:
-        answer(_summary(before, after, moves, options.throttle))
+        print_output(_summary(before, after, moves, options.throttle))
     if not options.execute or not moves:
         return
     cluster_id = (await admin.describe_cluster()).cluster_id or ""
@@ -76,7 +76,9 @@ async def undo(admin: Admin, options: SimpleNamespace) -> None:
 async def _carry_out(admin: Admin, journal: ReassignmentJournal) -> None:
     await Mover(admin, journal).run()
     moved = sum(map(len, journal.batches))
-    answer(f"Done.  Partitions that are where they should be now: {moved}.  Nothing is throttled.")
+    print_output(
+        f"Done.  Partitions that are where they should be now: {moved}.  Nothing is throttled."
+    )
 
 
 async def _journal(admin: Admin, options: SimpleNamespace) -> ReassignmentJournal:
@@ -163,7 +165,7 @@ def _show(before: Placement, after: Placement, out: Rows | None) -> None:
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         for line in lines:
             padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-            answer("  ".join(padded).rstrip())
+            print_output("  ".join(padded).rstrip())
 
 
 def _summary(

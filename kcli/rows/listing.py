@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 import click
 
 from kcli.command import Command, Option
-from kcli.output import answer, complain
+from kcli.output import complain, print_output
 from kcli.rows.row_formats import Csv, Json, JsonLines, Row, Table, Template, Tsv, Writer, Yaml
 from kcli.rows.shapes import RowShape
 
@@ -134,7 +134,7 @@ class Rows:
         """Print one row; the fields are exactly those of the shape."""
         assert values.keys() == set(self.shape.names), values.keys() ^ set(self.shape.names)
         self._begin()
-        answer(self._writer.row({name: values[name] for name in self.shape.names}), end="")
+        print_output(self._writer.row({name: values[name] for name in self.shape.names}), end="")
 
     def refused(self, subject: str | None, error: Exception) -> None:
         """Report that one item has no row, and why; the exit status becomes that of the error."""
@@ -154,7 +154,7 @@ class Rows:
     def _begin(self) -> None:
         if not self._begun:
             self._begun = True
-            answer(self._writer.head(), end="")
+            print_output(self._writer.head(), end="")
 
     def __enter__(self) -> Self:
         if isinstance(sys.stdout, io.TextIOWrapper):
@@ -181,7 +181,7 @@ class Rows:
             assert isinstance(error, Exception)
             self._note(None, _code(error), command_runner.reason(error))
         self._begin()
-        answer(self._writer.tail(self._errors), end="")
+        print_output(self._writer.tail(self._errors), end="")
 
 
 def _code(error: Exception) -> str:

@@ -196,8 +196,8 @@ def _master_state(host: str, ui_port: str) -> dict[str, Any] | None:
     """Return the master's state; None while it does not respond."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(f"http://{host}:{ui_port}/json/", timeout=ANSWER_S) as answer:
-            state: dict[str, Any] = json.load(answer)
+        with opener.open(f"http://{host}:{ui_port}/json/", timeout=ANSWER_S) as response:
+            state: dict[str, Any] = json.load(response)
     except (OSError, ValueError, http.client.HTTPException):
         return None
     return state

@@ -229,7 +229,7 @@ class RangeFetch:
             fetch_offset=self._position,
             partition_max_bytes=self._max_bytes,
         )
-        answer = await peer.call(
+        response = await peer.call(
             new(
                 replica_id=-1,
                 max_wait=datetime.timedelta(milliseconds=self._config.fetch_max_wait_ms),
@@ -243,11 +243,11 @@ class RangeFetch:
                 rack_id="",
             )
         )
-        if (code := getattr(answer, "error_code", ErrorCode.none)) != ErrorCode.none:
+        if (code := getattr(response, "error_code", ErrorCode.none)) != ErrorCode.none:
             raise KafkaError(code, f"fetching {self._range.partition}")
-        if answer.throttle_time:
-            await asyncio.wait([peer.closed], timeout=answer.throttle_time.total_seconds())
-        for topic in answer.responses:
+        if response.throttle_time:
+            await asyncio.wait([peer.closed], timeout=response.throttle_time.total_seconds())
+        for topic in response.responses:
             for p in topic.partitions:
                 if p.partition_index == number:
                     return p

@@ -222,12 +222,12 @@ class Nursery:
         try:
             request = json.dumps([kind, configuration]).encode()
             socket.send_fds(self._control, [request], [output])
-            answer = self._control.recv(MAX_REQUEST_BYTES)
+            response = self._control.recv(MAX_REQUEST_BYTES)
         except ConnectionError:
-            answer = b""
-        if not answer:
+            response = b""
+        if not response:
             raise RuntimeError("what starts brokers has ended; standard error says why")
-        return int(answer)
+        return int(response)
 
     def close(self) -> None:
         """Stop all brokers, and the nursery."""

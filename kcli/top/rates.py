@@ -126,7 +126,7 @@ class History:
             self._learn_record_bytes(name, flows)
         for broker, node in now.nodes.items():
             self._addresses[broker] = f"{node.host}:{node.port}"
-            if not now.answers[broker].is_silent:
+            if not now.responses[broker].is_silent:
                 self._up_ms[broker] = now.time_ms
         outs = self._outs(flows)
         records_out = _by_all(outs, flows)
@@ -179,10 +179,10 @@ class History:
 
     def _broker(self, broker: BrokerId, flows: _Flows, records_out: Rates) -> Row:
         now = flows.now
-        answers = now.answers.get(broker)
-        is_up = answers is not None and not answers.is_silent
+        responses = now.responses.get(broker)
+        is_up = responses is not None and not responses.is_silent
         subject = (BROKER, str(broker))
-        sizes = None if answers is None else answers.sizes
+        sizes = None if responses is None else responses.sizes
         return Row(
             *subject,
             state=UP if is_up else AWAY,

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from kcli.client.errors import ClusterUnreachable
 from kcli.options import Refused
-from kcli.output import answer, complain
+from kcli.output import complain, print_output
 from kcli.rows.listing import Rows
 from kcli.top import tables
 from kcli.top.rates import Dashboard
@@ -48,13 +48,13 @@ def as_text(views: Sequence[str]) -> Show:
     def show(dashboard: Dashboard) -> None:
         nonlocal is_first
         if not is_first:
-            answer()
+            print_output()
         is_first = False
-        answer(tables.summary(dashboard))
+        print_output(tables.summary(dashboard))
         for table in tables.tables(dashboard, views):
-            answer()
+            print_output()
             for line in table:
-                answer(line.text)
+                print_output(line.text)
         for note in tables.notes(dashboard):
             if note not in old_notes:
                 old_notes.add(note)

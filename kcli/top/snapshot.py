@@ -61,7 +61,7 @@ class GroupSnapshot(NamedTuple):
 
 
 @dataclass
-class BrokerAnswers:
+class BrokerResponses:
     """One broker's responses; None if it refused, did not respond, or was not asked."""
 
     ends: TimedResponse[Mapping[TopicPartition, Offset]] | None = None
@@ -82,7 +82,7 @@ class DashboardSnapshot:
     nodes: Mapping[BrokerId, Node]
     """The present brokers of the cluster."""
     topics: Mapping[str, TopicMetadata]
-    answers: Mapping[BrokerId, BrokerAnswers]
+    responses: Mapping[BrokerId, BrokerResponses]
     """The responses of all `nodes`."""
 
     def partitions(self) -> Iterator[tuple[TopicPartition, PartitionMetadata]]:
@@ -93,34 +93,34 @@ class DashboardSnapshot:
     @cached_property
     def groups(self) -> Mapping[str, TimedResponse[GroupSnapshot]]:
         return {
-            name: TimedResponse(answers.groups.at_s, group)
-            for answers in self.answers.values()
-            if answers.groups is not None
-            for name, group in answers.groups.values.items()
+            name: TimedResponse(responses.groups.at_s, group)
+            for responses in self.responses.values()
+            if responses.groups is not None
+            for name, group in responses.groups.values.items()
         }
 
     @cached_property
     def has_all_groups(self) -> bool:
-        return all(answers.groups is not None for answers in self.answers.values())
+        return all(responses.groups is not None for responses in self.responses.values())
 
     def end(
         self, partition: TopicPartition, leader: BrokerId | None
     ) -> TimedResponse[Offset] | None:
-        answers = None if leader is None else self.answers.get(leader)
-        return None if answers is None else _one(answers.ends, partition)
+        responses = None if leader is None else self.responses.get(leader)
+        return None if responses is None else _one(responses.ends, partition)
 
     def size(self, partition: TopicPartition, broker: BrokerId | None) -> TimedResponse[int] | None:
         """Return the bytes of the replica on this broker."""
-        answers = None if broker is None else self.answers.get(broker)
-        return None if answers is None else _one(answers.sizes, partition)
+        responses = None if broker is None else self.responses.get(broker)
+        return None if responses is None else _one(responses.sizes, partition)
 
     @property
     def refused(self) -> dict[str, str]:
         """Requests that brokers refused, and the reasons."""
         return {
             f"{what} of broker {broker}": why
-            for broker, answers in sorted(self.answers.items())
-            for what, why in answers.refused.items()
+            for broker, responses in sorted(self.responses.items())
+            for what, why in responses.refused.items()
         }
 
 
@@ -152,7 +152,7 @@ async def take(cluster: Cluster, selection: Selection, *, patient: bool) -> Dash
         cluster.controller,
         dict(cluster.nodes),
         {name: topic for name, topic in cluster.topics.items() if selection.topic(name)},
-        {broker: BrokerAnswers() for broker in cluster.nodes},
+        {broker: BrokerResponses() for broker in cluster.nodes},
     )
     led: dict[BrokerId, list[TopicPartition]] = defaultdict(list)
     for partition, metadata in now.partitions():
@@ -161,7 +161,7 @@ async def take(cluster: Cluster, selection: Selection, *, patient: bool) -> Dash
     now.controller, *_ = await asyncio.gather(
         _controller(cluster),
         *(
-            _ask(cluster, broker, now.answers[broker], led[broker], selection)
+            _ask(cluster, broker, now.responses[broker], led[broker], selection)
             for broker in now.nodes
         ),
     )
@@ -191,7 +191,7 @@ async def _controller(cluster: Cluster) -> BrokerId | None:
 async def _ask(
     cluster: Cluster,
     broker: BrokerId,
-    answers: BrokerAnswers,
+    responses: BrokerResponses,
     led: list[TopicPartition],
     selection: Selection,
 ) -> None:
@@ -202,25 +202,25 @@ async def _ask(
             async with asyncio.timeout(ANSWER_S):
                 values = await asking
         except OSError:
-            unanswered.append(what)
+            unresponsive.append(what)
         except KafkaError as error:
             if not error.code.retriable:
-                answers.refused[what] = reason(error)
+                responses.refused[what] = reason(error)
         except (ClientError, ProtocolError) as error:
-            answers.refused[what] = reason(error)
+            responses.refused[what] = reason(error)
         else:
             return TimedResponse(asyncio.get_running_loop().time(), values)
         return None
 
-    unanswered: list[str] = []
-    answers.ends, answers.sizes, answers.groups = await asyncio.gather(
+    unresponsive: list[str] = []
+    responses.ends, responses.sizes, responses.groups = await asyncio.gather(
         ask(ENDS, _ends(cluster, broker, led)),
         ask(SIZES, _sizes(cluster, broker, selection)),
         ask(GROUPS, _groups(cluster, broker, selection)),
     )
     # A broker that leads no partition is not asked for end offsets.
     requests = {ENDS, SIZES, GROUPS} if led else {SIZES, GROUPS}
-    answers.is_silent = requests <= set(unanswered)
+    responses.is_silent = requests <= set(unresponsive)
 
 
 async def _ends(

@@ -199,7 +199,7 @@ class ZookeeperConsumer:
             try:
                 await self._step()
             except (ConnectionLost, SessionExpired):
-                self._member.answer_lost()
+                self._member.on_connection_loss()
                 if self._member.state is not PaperState.OWNING:
                     self._stop_reading()
                 self._changed.set()
@@ -527,7 +527,7 @@ class ZookeeperConsumer:
             case SessionEvent.EXPIRED:
                 self._stop_reading()
                 self._progress.clear()
-                self._member.expired()
+                self._member.on_session_expiry()
         # Watches are lost with a connection.
         self._changed.set()
 

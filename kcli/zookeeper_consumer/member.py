@@ -173,12 +173,12 @@ class PaperMember:
         if self.state is PaperState.OWNING:
             self._go(PaperState.RELEASING)
 
-    def answer_lost(self) -> None:
+    def on_connection_loss(self) -> None:
         """Handle a connection lost within a step; its request may have been executed."""
         if self.state is PaperState.CLAIMING:
             self._go(PaperState.RELEASING)
 
-    def expired(self) -> None:
+    def on_session_expiry(self) -> None:
         self.session += 1
         self.claims = ()
         self.waits = 0

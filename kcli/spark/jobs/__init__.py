@@ -2,19 +2,20 @@
 
     land         topics to Parquet, JSON or Delta (land_paths: its expressions; delta: its sink for
                  tables; leftovers: files that a killed run has left)
-    etl          topics through SQL or Python, to a topic or files (shaping: its options)
-    replay       landed records, or a range of a topic, to a topic again (replay_frames; pacing,
+    etl          topics through SQL or Python, to a topic or files (etl_options: its options)
+    replay       landed records, or a range of a topic, to a topic again (replay_frames; pace,
                  pace_server: its rate)
-    compact      many small files into few (compact_plan: selection; swapping: replacement of files;
+    compact      many small files into few (compact_plan: selection; swap: replacement of files;
                  sink_log: Spark's list of files; store: files in any file system)
     redrive      dead letters back to their topics (redrive_frames: its frames)
-    audit        topics against landed rows (audit_queries: its queries; reckoning)
+    audit        topics against landed rows (audit_queries: its queries;
+                 audit_windows: results by window)
     run          the application for spark-submit: one job, from its words
     shared       options that jobs share, their session, streams followed to the end
-    telling      Spark's errors in one line
+    spark_errors Spark's errors in one line
     functions    user functions, by name
     payloads     formats of values, and invalid values
-    land_reading landed files, as a frame
+    landed_files landed files, as a frame
     ends         client configs for each end of a job
     places       bounds of a range: times, offsets
 

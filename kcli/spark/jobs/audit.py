@@ -17,10 +17,10 @@ from kcli.rows.row_formats import json_text
 from kcli.rows.shapes import RowField, RowShape
 from kcli.spark.jobs import shared
 from kcli.spark.jobs.audit_queries import Audit, audited
+from kcli.spark.jobs.audit_windows import WINDOWS_MS, WindowResult
 from kcli.spark.jobs.ends import for_reading, of_producer
-from kcli.spark.jobs.land_reading import FORMATS
+from kcli.spark.jobs.landed_files import FORMATS
 from kcli.spark.jobs.places import START, parse_place
-from kcli.spark.jobs.reckoning import WINDOWS_MS, WindowResult
 from kcli.spark.options import batch_options
 from kcli.statuses import DONE, FOUND
 

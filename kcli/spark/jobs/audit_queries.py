@@ -22,10 +22,10 @@ from kcli.client.admin import Admin
 from kcli.client.blocking import Blocking
 from kcli.client.descriptions import ResourceType
 from kcli.spark.dead_letters import place_sql
+from kcli.spark.jobs.audit_windows import Counts, Window, WindowResult, findings, sum_counts
 from kcli.spark.jobs.ends import of_client
-from kcli.spark.jobs.land_reading import landed
+from kcli.spark.jobs.landed_files import landed
 from kcli.spark.jobs.places import EVERYTHING, Place, offsets_text, reading
-from kcli.spark.jobs.reckoning import Counts, Window, WindowResult, findings, sum_counts
 from kcli.spark.logs import Logs
 from kcli.spark.options import Offsets, batch_options
 from kserver.errors import KafkaError

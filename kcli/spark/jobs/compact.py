@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kcli.command import Duration, Manual, command
-from kcli.options import INT, Refused, dry_run, is_given, option, option_group, refuse
+from kcli.options import INT, Refused, dry_run, is_set, option, option_group, refuse
 from kcli.output import complain, transient, would
-from kcli.spark.jobs import shared, sink_log, swapping
+from kcli.spark.jobs import shared, sink_log, swap
 from kcli.spark.jobs.compact_plan import SwapJournal, Unit, landed_name, selection, units
 from kcli.spark.jobs.land_paths import CODECS, DEFAULT_CODEC
 from kcli.spark.jobs.store import DELTA_LOG, TABLES, Store, opened
@@ -151,7 +151,7 @@ def check(options: SimpleNamespace) -> None:
     format = options.format or FORMATS[0]
     if options.codec is not None and (options.codec not in CODECS[format] or format == "delta"):
         refuse(f"--codec for {format} cannot be {options.codec}")
-    if is_given(options, "vacuum_after") and format != "delta":
+    if is_set(options, "vacuum_after") and format != "delta":
         refuse("--vacuum-after is for --format delta; other directories keep no old files")
 
 
@@ -161,7 +161,7 @@ def compacted(spark: SparkSession, options: SimpleNamespace) -> str:
     if not store.entries(""):
         raise Refused(f"--path {options.path} contains no files; correct the path")
     _check_place(spark, store, options)
-    if (why := swapping.skip_reason(store, FILES[options.format or FORMATS[0]])) is not None:
+    if (why := swap.skip_reason(store, FILES[options.format or FORMATS[0]])) is not None:
         complain(why)
     if options.dry_run:
         for unit in _units(store, options):
@@ -170,9 +170,9 @@ def compacted(spark: SparkSession, options: SimpleNamespace) -> str:
             )
         return "nothing was changed"
     try:
-        with store.locked(swapping.LOCK):
+        with store.locked(swap.LOCK):
             return _compact_store(spark, store, options)
-    except swapping.UnexpectedState as error:
+    except swap.UnexpectedState as error:
         raise Refused(str(error)) from error
 
 
@@ -193,13 +193,13 @@ def _check_place(spark: SparkSession, store: Store, options: SimpleNamespace) ->
 def _compact_store(spark: SparkSession, store: Store, options: SimpleNamespace) -> str:
     interval = int(str(spark.conf.get(LISTS_EVERY, str(sink_log.INTERVAL))))
     waiting = 0
-    for journal in list(swapping.pending_swaps(store)):
-        waiting += not swapping.resume_swap(store, journal, _now_ms(), interval)
-    swapping.clean(store)
+    for journal in list(swap.pending_swaps(store)):
+        waiting += not swap.resume_swap(store, journal, _now_ms(), interval)
+    swap.clean(store)
     # New files of a pending swap must not be compacted, nor the old ones.
     busy = {
         path
-        for journal in swapping.pending_swaps(store)
+        for journal in swap.pending_swaps(store)
         for path in (*journal.old, *(end for _, end in journal.new))
     }
     done: list[Unit] = []
@@ -209,8 +209,8 @@ def _compact_store(spark: SparkSession, store: Store, options: SimpleNamespace) 
         if not options.quiet:
             transient(f"{unit.directory or options.path}: {len(unit.files)} files into {unit.into}")
         journal = _write_unit(spark, store, unit, options)
-        swapping.decide(store, journal)
-        waiting += not swapping.resume_swap(store, journal, _now_ms(), interval)
+        swap.decide(store, journal)
+        waiting += not swap.resume_swap(store, journal, _now_ms(), interval)
         done.append(unit)
     if waiting:
         complain(f"the old files of {waiting} swaps stay for now; a later run removes them")
@@ -229,7 +229,7 @@ def _summary_text(before: int, after: int, directories: int) -> str:
 
 def _units(store: Store, options: SimpleNamespace) -> list[Unit]:
     return units(
-        swapping.candidates(store, FILES[options.format or FORMATS[0]]),
+        swap.candidates(store, FILES[options.format or FORMATS[0]]),
         selects=selection(options.partitions),
         target_bytes=(options.target_mb or TARGET_MB) * MB,
         before_ms=_now_ms() - int((options.older_than or 0) * 1000),
@@ -241,7 +241,7 @@ def _write_unit(
 ) -> SwapJournal:
     """Write the new files to a separate place, count them, and return the journal of the swap."""
     id = uuid.uuid4().hex[:12]
-    where = swapping.staging(id)
+    where = swap.staging(id)
     is_json = options.format == "json"
     paths = [store.uri(file.path) for file in unit.files]
     codec = options.codec or (_codec_of(unit) if is_json else DEFAULT_CODEC["parquet"])
@@ -322,7 +322,7 @@ def _compact_table(options: SimpleNamespace) -> str:
             additions + new,
             directories + bool(gone),
         )
-    if is_given(options, "vacuum_after") and not options.dry_run:
+    if is_set(options, "vacuum_after") and not options.dry_run:
         table.vacuum(
             retention_hours=math.ceil(options.vacuum_after / HOUR_S),
             dry_run=False,

@@ -12,8 +12,7 @@ from kcli.command import Manual, command
 from kcli.options import option, option_group, refuse
 from kcli.spark.jobs import functions, leftovers, payloads, shared
 from kcli.spark.jobs.ends import for_reading, for_writing
-from kcli.spark.jobs.leftovers import Files
-from kcli.spark.jobs.shaping import (
+from kcli.spark.jobs.etl_options import (
     CONSOLE,
     TOPIC,
     Target,
@@ -22,6 +21,7 @@ from kcli.spark.jobs.shaping import (
     target,
     watermark,
 )
+from kcli.spark.jobs.leftovers import Files
 from kcli.spark.jobs.store import opened
 from kserver.errors import ConfigError
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kcli.command import Duration, Manual, command
-from kcli.options import is_given, option, option_group, refuse
+from kcli.options import is_set, option, option_group, refuse
 from kcli.spark.jobs import leftovers, payloads, shared
 from kcli.spark.jobs.ends import for_reading, for_writing
 from kcli.spark.jobs.land_paths import (
@@ -206,7 +206,7 @@ def _check_values(options: SimpleNamespace) -> None:
 
 
 def _check_late(options: SimpleNamespace) -> None:
-    if is_given(options, "late_after") and not options.late_path:
+    if is_set(options, "late_after") and not options.late_path:
         refuse("--late-after requires --late-path, where late rows land")
     if not options.late_path:
         return

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from kcli.spark.jobs.pacing import RowPace
+from kcli.spark.jobs.pace import RowPace
 
 if TYPE_CHECKING:
     import pyarrow as pa

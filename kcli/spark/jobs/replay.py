@@ -9,11 +9,11 @@ from types import SimpleNamespace
 import click
 
 from kcli.command import Manual, command
-from kcli.options import dry_run, is_given, option, option_group, refuse
+from kcli.options import dry_run, is_set, option, option_group, refuse
 from kcli.rows.listing import Format, formatted, rows
 from kcli.rows.shapes import RowField, RowShape
 from kcli.spark.jobs import shared
-from kcli.spark.jobs.land_reading import FORMATS
+from kcli.spark.jobs.landed_files import FORMATS
 from kcli.spark.jobs.places import END, START, Place, parse_place
 from kcli.spark.jobs.replay_frames import Replay, parts, replayed
 from kcli.spark.options import batch_options
@@ -168,7 +168,7 @@ def check(options: SimpleNamespace) -> None:
             refuse(f"name {what}: --{name}")
     if getattr(options, "from").startswith(TOPIC):
         for name in ("format", "topics", "value"):
-            if is_given(options, name):
+            if is_set(options, name):
                 refuse(f"--{name} is for a directory, but --from names a topic")
     if options.output is not None and not options.dry_run:
         refuse("--output is only allowed with --dry-run")

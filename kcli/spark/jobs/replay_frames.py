@@ -16,9 +16,9 @@ from kcli.client.blocking import Blocking
 from kcli.command_runner import reason
 from kcli.options import Refused
 from kcli.spark.jobs.ends import for_reading, for_writing, of_client
-from kcli.spark.jobs.land_reading import landed
+from kcli.spark.jobs.landed_files import landed
+from kcli.spark.jobs.pace import chunk
 from kcli.spark.jobs.pace_server import Address, pace_column, pacing_server
-from kcli.spark.jobs.pacing import chunk
 from kcli.spark.jobs.places import EVERYTHING, Place, reading
 from kserver.errors import KafkaError
 

@@ -15,7 +15,7 @@ from pathlib import Path
 def main(words: list[str]) -> int:
     from kcli.main import ended
     from kcli.spark.jobs import run
-    from kcli.spark.jobs.telling import refusing_spark_errors
+    from kcli.spark.jobs.spark_errors import refusing_spark_errors
 
     # Spark is started with Ctrl-C ignored, to outlive the job; the job itself has to handle it.
     signal.signal(signal.SIGINT, signal.default_int_handler)

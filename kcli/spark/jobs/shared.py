@@ -22,7 +22,7 @@ from kcli.options import (
     client_options,
     client_properties,
     exclude,
-    is_given,
+    is_set,
     option,
     option_group,
     refuse,
@@ -108,7 +108,7 @@ quiet = option("--quiet", "Show no progress and no summary.", section=SHOWN)
 
 def check_topics(options: SimpleNamespace) -> None:
     exclude(options, "topics", ["pattern"])
-    if not is_given(options, "topics") and not is_given(options, "pattern"):
+    if not is_set(options, "topics") and not is_set(options, "pattern"):
         refuse("name topics to read: --topics or --pattern")
 
 

@@ -279,14 +279,14 @@ class TestPatterns:
         pattern = f"{topic.name[:-1]}[{topic.name[-1]}]"
         found = []
 
-        def is_given():
+        def is_set():
             answer = consumer_heartbeat(
                 client, version, group, "m", 0, subscribed_topic_regex=pattern
             )
             found[:] = assigned(answer)
             return found
 
-        until(is_given)  # Apache's broker resolves the pattern after its first response
+        until(is_set)  # Apache's broker resolves the pattern after its first response
         assert found == [(topic.id, 0)]
 
     def test_a_pattern_of_another_dialect_is_refused(self, client, group, version):

@@ -22,7 +22,7 @@ def producer(client):
     """The producer's transactional id, producer id and epoch."""
     name, given = next(NAMES), []
 
-    def is_given():
+    def is_set():
         client.call(ApiKey.FIND_COORDINATOR, 3, key=name, key_type=1)
         timeout = milliseconds(60_000)
         given.append(
@@ -32,7 +32,7 @@ def producer(client):
         )
         return given[-1].error_code is ErrorCode.none
 
-    until(is_given)
+    until(is_set)
     return {
         "transactional_id": name,
         "producer_id": given[-1].producer_id,

@@ -12,9 +12,9 @@ from kcli.client.admin import Admin, ConfigChange, ConfigOp, ResourceType
 from kcli.options import Refused
 from kcli.spark.jobs.audit import SHAPE
 from kcli.spark.jobs.audit_queries import RECORD, Audit, audited
-from kcli.spark.jobs.land_reading import landed
+from kcli.spark.jobs.audit_windows import HOUR_MS
+from kcli.spark.jobs.landed_files import landed
 from kcli.spark.jobs.places import Place
-from kcli.spark.jobs.reckoning import HOUR_MS
 from tests.support.brokers import append, create_topic, stored
 from tests.support.frames import T0, delete_before, made_anew, of
 from tests.support.spark_jobs import job

@@ -11,7 +11,7 @@ import pytest
 from kcli.options import Refused
 from kcli.spark import jobs
 from kcli.spark.jobs.etl import transformed
-from kcli.spark.jobs.telling import refusing_spark_errors
+from kcli.spark.jobs.spark_errors import refusing_spark_errors
 from tests.support.brokers import append, create_topic, stored
 from tests.support.frames import T0, refusal
 

@@ -16,8 +16,8 @@ from kcli.spark import jobs
 from kcli.spark.jobs import leftovers
 from kcli.spark.jobs.land import landed
 from kcli.spark.jobs.land_paths import time_sql
+from kcli.spark.jobs.spark_errors import refusing_spark_errors
 from kcli.spark.jobs.store import LocalStore
-from kcli.spark.jobs.telling import refusing_spark_errors
 from tests.support import frames
 from tests.support.brokers import append, create_topic
 from tests.support.frames import T0, of

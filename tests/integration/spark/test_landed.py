@@ -8,7 +8,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from kcli.options import Refused
 from kcli.spark.jobs.audit_queries import RECORD
-from kcli.spark.jobs.land_reading import landed
+from kcli.spark.jobs.landed_files import landed
 from tests.support.brokers import append
 from tests.support.frames import T0, of, refusal
 

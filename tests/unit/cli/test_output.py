@@ -33,7 +33,7 @@ def test_only_a_terminal_is_protected(monkeypatch):
     terminal, pipe = Terminal(), io.StringIO()
     for stream in (terminal, pipe):
         monkeypatch.setattr("sys.stdout", stream)
-        output.answer("\x1b]0;title\x07")
+        output.print_output("\x1b]0;title\x07")
     assert terminal.getvalue() == "\\x1b]0;title\\x07\n"
     assert pipe.getvalue() == "\x1b]0;title\x07\n"
 
@@ -45,7 +45,7 @@ def test_a_transient_line_gives_way_to_what_is_printed_on_its_terminal(monkeypat
     monkeypatch.setattr("sys.stderr", terminal)
     monkeypatch.setattr("sys.stdout", pipe)
     output.transient("\x1b[2J" + "x" * 100)
-    output.answer("an answer")
+    output.print_output("an answer")
     output.complain("a notice")
     output.transient("")
     assert terminal.getvalue() == "\r\x1b[K" + "\\x1b[2J" + "x" * 72 + "\r\x1b[Ka notice\n"

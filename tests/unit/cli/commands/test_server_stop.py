@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from kcli.commands.server_stop import RunningServer, after_start, is_meant, signal_named
+from kcli.commands.server_stop import RunningServer, after_start, is_selected, signal_named
 from kcli.options import Refused
 
 
@@ -38,7 +38,7 @@ def server(tmp_path):
 
 
 def test_without_a_filter_every_broker_is_meant(server):
-    assert is_meant(server, None, None)
+    assert is_selected(server, None, None)
 
 
 @pytest.mark.parametrize(
@@ -53,17 +53,17 @@ def test_without_a_filter_every_broker_is_meant(server):
     ],
 )
 def test_a_filter_reads_the_broker_s_file(node_id, role, meant, server):
-    assert is_meant(server, node_id, role) is meant
+    assert is_selected(server, node_id, role) is meant
 
 
 @pytest.mark.parametrize("words", [["--override", "node.id=9"], ["--override=node.id=9"]])
 def test_overrides_count(words, server):
-    assert is_meant(server._replace(words=[*words, "a.properties"]), "9", None)
-    assert is_meant(server._replace(words=words), "9", None)
+    assert is_selected(server._replace(words=[*words, "a.properties"]), "9", None)
+    assert is_selected(server._replace(words=words), "9", None)
 
 
 def test_a_file_that_cannot_be_read_is_told(server, capsys):
-    assert not is_meant(server._replace(words=["missing"]), "3", None)
+    assert not is_selected(server._replace(words=["missing"]), "3", None)
     assert "k server-stop: process 1: " in capsys.readouterr().err
 
 

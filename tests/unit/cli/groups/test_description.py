@@ -11,7 +11,7 @@ from kcli.client.admin import Admin
 from kcli.client.config import AdminConfig
 from kcli.client.group_protocol import write_assignment
 from kcli.groups.description import print_description
-from kcli.groups.group_queries import described, readings
+from kcli.groups.group_queries import describe_groups, readings
 from kcli.options import Refused
 from kserver.errors import ErrorCode
 from kserver.model import TopicPartition
@@ -88,7 +88,7 @@ def _offsets(request, committed):
 
 
 async def _of_group(admin):
-    (group,) = (await described(admin, ["g"])).values()
+    (group,) = (await describe_groups(admin, ["g"])).values()
     return (await readings(admin, [group]))["g"]
 
 
@@ -128,7 +128,7 @@ def test_a_partition_without_a_leader_or_a_topic_has_no_end():
 
 def test_a_group_that_is_not_of_consumers_is_refused():
     async def scenario(admin, broker):
-        (group,) = (await described(admin, ["g"])).values()
+        (group,) = (await describe_groups(admin, ["g"])).values()
         assert isinstance(group, Refused)
         assert "GroupId g is not a consumer group (connect)." in str(group)
 

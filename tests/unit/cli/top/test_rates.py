@@ -9,7 +9,7 @@ import pytest
 from kcli.client.cluster import Node
 from kcli.client.topic_metadata import PartitionMetadata, TopicMetadata
 from kcli.top.rates import GROUP, History, Row, growth, trend
-from kcli.top.snapshot import BrokerAnswers, DashboardSnapshot, GroupSnapshot, TimedResponse
+from kcli.top.snapshot import BrokerResponses, DashboardSnapshot, GroupSnapshot, TimedResponse
 from kserver.model import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -47,10 +47,10 @@ def look(
     offsets.
     """
     at_s = number * EVERY_S
-    answers = {}
+    responses = {}
     for broker in brokers:
         if broker in silent:
-            answers[broker] = BrokerAnswers(is_silent=True)
+            responses[broker] = BrokerResponses(is_silent=True)
             continue
         led = {
             TopicPartition(t.name, p.partition)
@@ -62,7 +62,7 @@ def look(
         of_groups = {
             n: GroupSnapshot("Stable", c) for n, c in (groups or {}).items() if broker == 1
         }
-        answers[broker] = BrokerAnswers(
+        responses[broker] = BrokerResponses(
             TimedResponse(at_s, own),
             None if broker in no_sizes else TimedResponse(at_s, sizes or {}),
             TimedResponse(at_s, of_groups),
@@ -73,7 +73,7 @@ def look(
         1,
         {id: Node(id, f"h{id}", 9092) for id in brokers},
         {t.name: t for t in topics},
-        answers,
+        responses,
     )
 
 
@@ -151,8 +151,8 @@ def test_bytes_are_not_known_where_a_broker_tells_no_sizes():
 def test_bytes_are_those_of_one_replica_though_it_did_not_lead_before():
     moved = topic(partition(0, 2), partition(1, 2))
     before = look(0, ends=ENDS, sizes=SIZES)
-    before.answers[2] = BrokerAnswers(
-        before.answers[2].ends, TimedResponse(0, {T0: 3000, T1: 500}), before.answers[2].groups
+    before.responses[2] = BrokerResponses(
+        before.responses[2].ends, TimedResponse(0, {T0: 3000, T1: 500}), before.responses[2].groups
     )
     now = look(1, ends=MORE_ENDS, sizes=MORE_SIZES, topics=(moved,))
     seen = last(before, now)

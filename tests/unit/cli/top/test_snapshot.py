@@ -120,10 +120,10 @@ def nothing(*brokers):
 def test_every_broker_tells_of_what_it_leads_and_coordinates():
     seen, *_ = looked(nothing)
     assert seen.controller == 1
-    assert seen.answers[0].ends.values == {T0: 10}
-    assert seen.answers[1].ends.values == {T1: 11, U0: 12}
-    assert seen.answers[0].sizes.values == SIZES  # without what is on its way to another disk
-    assert seen.answers[0].groups.values == {"g": GroupSnapshot("Stable", {T0: 3, U0: 3})}
+    assert seen.responses[0].ends.values == {T0: 10}
+    assert seen.responses[1].ends.values == {T1: 11, U0: 12}
+    assert seen.responses[0].sizes.values == SIZES  # without what is on its way to another disk
+    assert seen.responses[0].groups.values == {"g": GroupSnapshot("Stable", {T0: 3, U0: 3})}
     assert seen.groups.keys() == {"g"}  # and not workers of Connect
     assert seen.has_all_groups
     assert seen.refused == {}
@@ -140,8 +140,8 @@ def test_only_what_is_wanted_is_asked_for():
     only_u = Selection(lambda topic: topic == "u", lambda group: True, True)
     seen, _, asked, _ = looked(nothing, only_u)
     assert seen.topics.keys() == {"u"}
-    assert seen.answers[0].sizes.values == {U0: 72}
-    assert seen.answers[0].groups.values == {"g": GroupSnapshot("Stable", {U0: 3})}
+    assert seen.responses[0].sizes.values == {U0: 72}
+    assert seen.responses[0].groups.values == {"g": GroupSnapshot("Stable", {U0: 3})}
     assert ApiKey.LIST_OFFSETS not in asked[0]
     no_group = Selection(lambda topic: True, lambda group: group == "other", False)
     seen, _, asked, _ = looked(nothing, no_group)
@@ -159,10 +159,10 @@ def test_a_refusal_is_told_and_the_rest_is_known(handler):
     seen, *_ = looked(lambda one, other: other.on(ApiKey.DESCRIBE_LOG_DIRS, handler))
     (what,) = seen.refused
     assert what == "sizes of replicas of broker 1"
-    assert seen.answers[1].sizes is None
-    assert seen.answers[1].ends.values == {T1: 11, U0: 12}
-    assert not seen.answers[1].is_silent
-    assert seen.answers[0].sizes.values == SIZES
+    assert seen.responses[1].sizes is None
+    assert seen.responses[1].ends.values == {T1: 11, U0: 12}
+    assert not seen.responses[1].is_silent
+    assert seen.responses[0].sizes.values == SIZES
 
 
 def test_what_a_coordinator_that_loads_does_not_tell_is_no_refusal():
@@ -170,7 +170,7 @@ def test_what_a_coordinator_that_loads_does_not_tell_is_no_refusal():
     seen, *_ = looked(lambda one, other: one.on(ApiKey.LIST_GROUPS, loading))
     assert seen.refused == {}
     assert not seen.has_all_groups
-    assert not seen.answers[0].is_silent
+    assert not seen.responses[0].is_silent
 
 
 def test_a_group_whose_offsets_are_not_for_us_is_there():
@@ -187,17 +187,17 @@ def test_a_broker_that_falls_silent_costs_a_look_one_wait():
 
     seen, took_s, *_ = looked(fall_silent)
     assert ANSWER_S <= took_s < ANSWER_S + 1
-    assert seen.answers[1].is_silent
-    assert not seen.answers[0].is_silent
-    assert seen.answers[0].ends.values == {T0: 10}
+    assert seen.responses[1].is_silent
+    assert not seen.responses[0].is_silent
+    assert seen.responses[0].ends.values == {T0: 10}
     assert not seen.has_all_groups
 
 
 def test_a_broker_that_cannot_be_reached_costs_nothing():
     seen, took_s, *_ = looked(lambda one, other: other.stop())
     assert took_s < 1
-    assert seen.answers[1].is_silent
-    assert not seen.answers[0].is_silent
+    assert seen.responses[1].is_silent
+    assert not seen.responses[0].is_silent
 
 
 def quorum(leader_id, code=ErrorCode.none):

@@ -87,7 +87,7 @@ def test_what_was_perhaps_claimed_is_held_until_it_is_released():
     me.registered()
     me.released()
     me.claim(ALONE)
-    me.answer_lost()
+    me.on_connection_loss()
     assert (me.state, me.claims) == (PaperState.RELEASING, (A, B))
 
 
@@ -143,9 +143,9 @@ class AnyLife(RuleBasedStateMachine):
 
     @at(PaperState.CLAIMING)
     @rule()
-    def answer_lost(self):
+    def on_connection_loss(self):
         self.member.claim(ALONE)
-        self.member.answer_lost()
+        self.member.on_connection_loss()
 
     @at(PaperState.WAITING)
     @rule(in_vain=st.booleans())
@@ -165,8 +165,8 @@ class AnyLife(RuleBasedStateMachine):
         self.member.give_up()
 
     @rule()
-    def expired(self):
-        self.member.expired()
+    def on_session_expiry(self):
+        self.member.on_session_expiry()
 
     @invariant()
     def holds(self):

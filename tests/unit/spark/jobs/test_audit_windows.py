@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kcli.spark.jobs.reckoning import (
+from kcli.spark.jobs.audit_windows import (
     DAY_MS,
     HOUR_MS,
     Counts,

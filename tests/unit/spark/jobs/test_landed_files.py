@@ -12,7 +12,7 @@ pytest.importorskip("deltalake", reason="the extra spark")
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from kcli.spark.jobs.land_reading import delta_files
+from kcli.spark.jobs.landed_files import delta_files
 
 
 @pytest.mark.parametrize("name", ["plain", "a b", "50%", "über #1"])

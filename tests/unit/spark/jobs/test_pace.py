@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from kcli.spark.jobs.pacing import RowPace, chunk
+from kcli.spark.jobs.pace import RowPace, chunk
 
 
 def test_the_first_does_not_wait_and_the_next_waits_for_what_went_before():

@@ -1,4 +1,4 @@
-"""Reckoning: counts of a topic's records and its landed rows, compared by window.
+"""Counts of a topic's records and its landed rows, compared by window.
 
     broker       records that the topic holds now
     landed       landed rows, of the offsets that were compared

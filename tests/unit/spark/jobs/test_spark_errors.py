@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from kcli.options import Refused
-from kcli.spark.jobs.telling import (
+from kcli.spark.jobs.spark_errors import (
     PEER_ENDED,
     SPARK_ENDED,
     WORKER_ENDED,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kcli.options import Refused
-from kcli.spark.jobs import compact, leftovers, sink_log, swapping
+from kcli.spark.jobs import compact, leftovers, sink_log, swap
 from kcli.spark.jobs.compact_plan import SwapJournal
 from kcli.spark.jobs.store import LocalStore, data_files
 
@@ -54,7 +54,7 @@ def lake(path: Path, latest: int | None) -> SwapJournal:
     for number, name in enumerate([*OLD, KEPT, LATER]):
         (path / name).parent.mkdir(parents=True, exist_ok=True)
         (path / name).write_text(f"{2 * number}\n{2 * number + 1}\n")
-    staged = f"{swapping.staging('1')}/part-0"
+    staged = f"{swap.staging('1')}/part-0"
     (path / staged).parent.mkdir(parents=True)
     (path / staged).write_text("".join((path / name).read_text() for name in OLD))
     if latest is not None:
@@ -85,14 +85,14 @@ def seen(path: Path) -> list[int]:
     return sorted(int(line) for one in files for line in (path / one.path).read_text().split())
 
 
-def swap(store: LocalStore, journal: SwapJournal) -> None:
-    swapping.decide(store, journal)
-    swapping.resume_swap(store, journal, 0)
+def swap_files(store: LocalStore, journal: SwapJournal) -> None:
+    swap.decide(store, journal)
+    swap.resume_swap(store, journal, 0)
 
 
 def recover(store: LocalStore, now_ms: int = 0) -> list[bool]:
-    done = [swapping.resume_swap(store, one, now_ms) for one in list(swapping.pending_swaps(store))]
-    swapping.clean(store)
+    done = [swap.resume_swap(store, one, now_ms) for one in list(swap.pending_swaps(store))]
+    swap.clean(store)
     return done
 
 
@@ -117,7 +117,7 @@ def test_a_swap_that_is_killed_anywhere_is_carried_on(tmp_path, latest):
     while True:
         path = tmp_path / str(kills)
         journal = lake(path, latest)
-        was_killed = dies(swap, Killed(path, kills), journal)
+        was_killed = dies(swap_files, Killed(path, kills), journal)
         # At once, with nobody to mend it: nothing is lost, and by the list nothing comes twice.
         assert set(seen(path)) == set(ALL)
         if latest is not None:
@@ -128,7 +128,7 @@ def test_a_swap_that_is_killed_anywhere_is_carried_on(tmp_path, latest):
         assert seen(path) == ALL
         if latest is not None:
             assert listed(path) == ALL
-        assert LocalStore(str(path)).entries(swapping.DIRECTORY) == []
+        assert LocalStore(str(path)).entries(swap.DIRECTORY) == []
         if not was_killed:
             break
         kills += 1
@@ -141,8 +141,8 @@ def test_a_swap_that_is_killed_anywhere_is_carried_on(tmp_path, latest):
 def test_beside_a_sink_that_may_be_making_a_list_the_old_files_stay(tmp_path):
     journal = lake(tmp_path, 18)
     store = LocalStore(str(tmp_path))
-    swapping.decide(store, journal)
-    assert not swapping.resume_swap(store, journal, LONG_AFTER_MS)
+    swap.decide(store, journal)
+    assert not swap.resume_swap(store, journal, LONG_AFTER_MS)
     assert listed(tmp_path) == list(range(10))
     assert all((tmp_path / name).exists() for name in OLD)
     # It had read the old list, and makes the next one of it.
@@ -155,7 +155,7 @@ def test_beside_a_sink_that_may_be_making_a_list_the_old_files_stay(tmp_path):
 def test_a_sink_that_has_long_ended_is_not_waited_for(tmp_path):
     journal = lake(tmp_path, 18)
     store = LocalStore(str(tmp_path))
-    swap(store, journal)
+    swap_files(store, journal)
     assert recover(store, 0) == [False]
     assert recover(store, LONG_AFTER_MS) == [True]
     assert listed(tmp_path) == seen(tmp_path) == list(range(10))
@@ -165,16 +165,16 @@ def test_what_lies_in_two_lists_is_not_swapped(tmp_path):
     journal = lake(tmp_path, 11)
     put_list(tmp_path, "9.compact", [OLD[0], KEPT])
     put_list(tmp_path, "10", [*OLD[1:], LATER])
-    with pytest.raises(swapping.UnexpectedState, match="not all of them in one list"):
-        swap(LocalStore(str(tmp_path)), journal)
+    with pytest.raises(swap.UnexpectedState, match="not all of them in one list"):
+        swap_files(LocalStore(str(tmp_path)), journal)
     assert listed(tmp_path) == list(range(10))
 
 
 def test_nothing_goes_where_the_new_files_are_not(tmp_path):
     journal = lake(tmp_path, None)
     (tmp_path / journal.new[0][0]).unlink()
-    with pytest.raises(swapping.UnexpectedState, match="nothing was removed"):
-        swap(LocalStore(str(tmp_path)), journal)
+    with pytest.raises(swap.UnexpectedState, match="nothing was removed"):
+        swap_files(LocalStore(str(tmp_path)), journal)
     assert seen(tmp_path) == list(range(10))
 
 
@@ -182,10 +182,10 @@ def test_only_what_the_newest_list_holds_may_go(tmp_path):
     store = LocalStore(str(tmp_path))
     lake(tmp_path, 11)
     (tmp_path / "d=1/part-9").write_text("of a run that was killed\n")
-    assert sorted(one.path for one in swapping.candidates(store, ANY)) == [*OLD, KEPT]
-    assert "2 files are not in the newest full list" in swapping.skip_reason(store, ANY)
+    assert sorted(one.path for one in swap.candidates(store, ANY)) == [*OLD, KEPT]
+    assert "2 files are not in the newest full list" in swap.skip_reason(store, ANY)
     (tmp_path / sink_log.DIRECTORY / "9.compact").unlink()
-    assert swapping.candidates(store, ANY) == []
+    assert swap.candidates(store, ANY) == []
 
 
 @pytest.mark.parametrize("format", compact.FILES)
@@ -199,27 +199,27 @@ def test_what_is_not_named_as_data_is_stays_as_it_is(tmp_path, format):
         path = tmp_path / "d=1" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("v1\n")
-    found = swapping.candidates(LocalStore(str(tmp_path)), compact.FILES[format])
+    found = swap.candidates(LocalStore(str(tmp_path)), compact.FILES[format])
     assert sorted(one.name for one in found) == names[format]
-    told = swapping.skip_reason(LocalStore(str(tmp_path)), compact.FILES[format])
+    told = swap.skip_reason(LocalStore(str(tmp_path)), compact.FILES[format])
     assert f"the names of {11 - len(found)} files do not match this format" in told
 
 
 def test_one_works_at_a_time(tmp_path):
     store = LocalStore(str(tmp_path))
-    with store.locked(swapping.LOCK):
+    with store.locked(swap.LOCK):
         with (
             pytest.raises(Refused, match="another run holds the lock"),
-            store.locked(swapping.LOCK),
+            store.locked(swap.LOCK),
         ):
             pass
-        swapping.clean(store)
+        swap.clean(store)
         with (
             pytest.raises(Refused, match="another run holds the lock"),
-            store.locked(swapping.LOCK),
+            store.locked(swap.LOCK),
         ):
             pass
-    with store.locked(swapping.LOCK):
+    with store.locked(swap.LOCK):
         pass
 
 
@@ -247,9 +247,9 @@ def test_what_is_another_tables_is_neither_made_fewer_nor_left_over(tmp_path):
 def test_beside_a_first_batch_that_is_not_listed_yet_nothing_is_made_fewer(tmp_path):
     lake(tmp_path, None)
     store = LocalStore(str(tmp_path))
-    assert len(swapping.candidates(store, ANY)) == 5
+    assert len(swap.candidates(store, ANY)) == 5
     (tmp_path / sink_log.DIRECTORY).mkdir()
-    assert swapping.candidates(store, ANY) == []
+    assert swap.candidates(store, ANY) == []
 
 
 def test_what_goes_while_a_directory_is_looked_at_hides_nothing_else(tmp_path):
@@ -257,7 +257,7 @@ def test_what_goes_while_a_directory_is_looked_at_hides_nothing_else(tmp_path):
     # Listed, and gone when it is asked how large it is.
     (tmp_path / sink_log.DIRECTORY / ".12.tmp").symlink_to("nowhere")
     (tmp_path / "d=1" / ".part.crc").symlink_to("nowhere")
-    assert [one.path for one in swapping.candidates(LocalStore(str(tmp_path)), ANY)] != []
+    assert [one.path for one in swap.candidates(LocalStore(str(tmp_path)), ANY)] != []
     assert seen(tmp_path) == list(range(10))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kcli.spark.jobs.shaping import Target, packed, target, watermark
+from kcli.spark.jobs.etl_options import Target, packed, target, watermark
 from kserver.errors import ConfigError
 
 
