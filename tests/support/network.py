@@ -169,10 +169,10 @@ class Network:
         else:
             raise TimeoutError(errno.ETIMEDOUT, f"Connect call failed {there}:{port}")
         bound = self._bound.get((there, port))
-        if bound is not None:
+        if bound is not None and not self._is_refused(here, there):
             await bound.wait()
         server = self._servers.get((there, port))
-        if server is None or self._refused & {(there, None), (there, here)}:
+        if server is None or self._is_refused(here, there):
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"Connect call failed {there}:{port}")
         self.loop.trace.add("connect", here, there, port)
         near, far = (here, self._free_port()), (there, port)
@@ -192,6 +192,9 @@ class Network:
             context.run(accept)
         client.protocol.connection_made(client)
         return client, client.protocol
+
+    def _is_refused(self, here: str, there: str) -> bool:
+        return bool(self._refused & {(there, None), (there, here)})
 
     def forget(self, transport: SimTransport) -> None:
         self._transports.pop(transport, None)

@@ -33,6 +33,8 @@ class SimulatedBroker:
     ) -> None:
         self.loop = loop
         self.name = name
+        self.port = PORT
+        """Port of the next start."""
         self.settings = dict(settings or {})
         self.clock = SimClock(loop)
         self.boots = 1
@@ -54,7 +56,7 @@ class SimulatedBroker:
     async def start(self) -> None:
         """Start the broker, and return once it serves. Raises the error that prevents this."""
         given = {
-            "listeners": f"PLAINTEXT://{self.name}:{PORT}",
+            "listeners": f"PLAINTEXT://{self.name}:{self.port}",
             "log.dirs": DATA,
             "broker.id": 0,
         } | self.settings
@@ -69,6 +71,7 @@ class SimulatedBroker:
         self.loop.network.power_on(self.name)
         self._stop = asyncio.Event()
         ready = asyncio.Event()
+        port = self.port
         self.broker = Broker(config, world, sockets=False, on_bug=self._noted)
 
         self._life = f"{self.name} since {self.loop.time()} s"
@@ -76,7 +79,7 @@ class SimulatedBroker:
         async def serve() -> None:
             OWNER.set(self._life)
             # As in a real broker, the address is known before it registers.
-            with host(self.name), self.loop.network.bind(self.name, PORT):
+            with host(self.name), self.loop.network.bind(self.name, port):
                 assert self.broker is not None
                 await self.broker.run(self._stop, ready.set)
 
@@ -141,7 +144,7 @@ class SimulatedBroker:
 
     async def connect(self, client: str = "client") -> Peer:
         with host(client):
-            return await Peer.connect(self.name, PORT)
+            return await Peer.connect(self.name, self.port)
 
 
 def _nobody_hears(ended: asyncio.Task[None]) -> None:

@@ -11,7 +11,7 @@ from kserver.replica.partition import Partition
 from tests.support.at_rest import differences
 from tests.support.clock import SimClock
 from tests.support.loop import SimLoop
-from tests.support.simulated import PORT, SimulatedBroker
+from tests.support.simulated import SimulatedBroker
 from tests.support.zookeeper import SimEnsemble, SimZooKeeper
 
 SETTINGS = {
@@ -45,7 +45,7 @@ class SimulatedCluster:
 
     @property
     def bootstrap(self) -> dict[str, str]:
-        addresses = [f"{broker.name}:{PORT}" for broker in self.brokers.values()]
+        addresses = [f"{broker.name}:{broker.port}" for broker in self.brokers.values()]
         return {"bootstrap.servers": ",".join(addresses)}
 
     async def start(self, *ids: int) -> None:
