@@ -3,6 +3,7 @@
     Exception
     +-- KafkaError      one item (a partition, a topic, a group) is refused with a protocol code
     +-- ProtocolError   malformed bytes: that connection is closed
+    +-- NotReady        the broker does not know the cluster yet: that connection is closed
     +-- StorageError    the disk failed: that log directory goes offline
     |   +-- NoRoom      the disk is full, or no descriptor is left: only this write is refused
     |   |   +-- NoDescriptor    the limit on open files is reached
@@ -35,6 +36,7 @@ __all__ = [
     "KafkaError",
     "NoDescriptor",
     "NoRoom",
+    "NotReady",
     "ProtocolError",
     "StorageError",
     "UnreadableZnode",
@@ -70,6 +72,13 @@ class KafkaError(Exception):
 
 class ProtocolError(Exception):
     """Malformed bytes, which no Kafka client would send; caught by the connection."""
+
+
+class NotReady(Exception):
+    """A broker that has just started has no metadata from the controller yet.
+
+    Its clients can ask another broker, so they are disconnected, as if it had not started.
+    """
 
 
 class StorageError(Exception):

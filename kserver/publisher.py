@@ -64,9 +64,10 @@ class MetadataPublisher:
         self._followers = followers
         self._broker_epoch = broker_epoch
         self._turn = asyncio.Lock()
+        self.knows_cluster = asyncio.Event()
+        """Set once the controller has sent the cluster's metadata."""
         self.has_metadata = asyncio.Event()
-        """Set once the controller has sent the cluster's metadata and this broker's roles."""
-        self._knows_cluster = False
+        """Set once it has sent this broker's roles too."""
         self.controller_epoch = 0
         """Highest controller epoch received."""
         self._sender = NO_BROKER
@@ -225,7 +226,7 @@ class MetadataPublisher:
                 deleted |= before.topics.keys() - self._metadata.current.topics.keys()
             self._configs.forget(deleted)
             self._notify()
-            self._knows_cluster = True
+            self.knows_cluster.set()
             self._set_has_metadata()
         return UpdateMetadataResponse(error)
 
@@ -239,7 +240,7 @@ class MetadataPublisher:
     def _set_has_metadata(self) -> None:
         """Set `has_metadata` once both requests have arrived.  A broker gets the metadata first,
         with the leaders that it follows; one that hosts no partitions may get no LeaderAndIsr."""
-        if self.has_metadata.is_set() or not self._knows_cluster:
+        if self.has_metadata.is_set() or not self.knows_cluster.is_set():
             return
         topics = self._metadata.current.topics.values()
         if self._roles_epoch != NO_BROKER_EPOCH or not any(

@@ -141,6 +141,8 @@ class Cluster:
         self._epochs = LeaderEpochs()
         self._advertised: set[Address] = set()
         """The addresses of all brokers that metadata has named so far."""
+        self._unready: set[Address] = set()
+        """Brokers that ended the connection instead of responding to the last Metadata request."""
         self._watch: asyncio.Task[None] | None = None
         self._options = PeerOptions(
             client_id=config.client_id,
@@ -273,8 +275,8 @@ class Cluster:
             for (_, line), link in self._links.items()
             if not line and link.peer and link.peer.is_open
         ]
-        # They may be partitioned from the cluster, or paused, while others are neither.
-        doubtful = self._epochs.lagging | self._slow()
+        # They may be partitioned from the cluster, paused, or without metadata; others may not.
+        doubtful = self._epochs.lagging | self._slow() | self._unready
         candidates = [(node.host, node.port) for node in self.nodes.values()]
         self._random.shuffle(candidates)
         if open_peers and all((peer.host, peer.port) in doubtful for peer in open_peers):
@@ -324,9 +326,9 @@ class Cluster:
         raise errors[-1]
 
     def _fails(self, address: Address) -> bool:
-        """Whether the last attempt to connect failed."""
+        """Whether the last attempt to connect failed, or to get metadata."""
         link = self._links.get((address, ""))
-        return link is not None and link.failures > 0
+        return (link is not None and link.failures > 0) or address in self._unready
 
     async def _connect(
         self, address: Address, line: str = "", response_ms: int | None = None
@@ -447,12 +449,16 @@ class Cluster:
         peer = await self.peer()
         version = peer.version(ApiKey.METADATA)
         new = versions.request(ApiKey.METADATA, version)
-        response = await peer.call(
-            new(
-                topics=None if names is None else [new.topics(name=name) for name in names],
-                allow_auto_topic_creation=create,
+        try:
+            response = await peer.call(
+                new(
+                    topics=None if names is None else [new.topics(name=name) for name in names],
+                    allow_auto_topic_creation=create,
+                )
             )
-        )
+        except OSError:
+            self._unready.add((peer.host, peer.port))
+            raise
         return self.learn(response, names, peer)
 
     def learn(
@@ -461,6 +467,7 @@ class Cluster:
         """Update from a Metadata response in any version, for the topics that were requested. None:
         all were, and topics that are not in it no longer exist.
         """
+        self._unready.discard((peer.host, peer.port))
         if getattr(response, "error_code", ErrorCode.none) != ErrorCode.none:
             # REBOOTSTRAP_REQUIRED (KIP-1102): these brokers no longer know the cluster.
             self.nodes.clear()

@@ -13,8 +13,9 @@ from kserver.controller.controller import Controller
 from kserver.controller.sender_check import SenderCheck
 from kserver.coordinator.runtime import CoordinatorRuntime
 from kserver.group.shard import GroupShard
+from kserver.errors import NotReady
 from kserver.log.manager import LogManager
-from kserver.metadata import MetadataCache
+from kserver.metadata import ClusterMetadata, MetadataCache
 from kserver.model import ANONYMOUS, NO_BROKER, BrokerId, Endpoint
 from kserver.network.quota import Quotas
 from kserver.node_to_controller import NodeToControllerChannel
@@ -28,6 +29,10 @@ from kserver.txn.producer_ids import ProducerIds
 from kserver.txn.shard import TransactionShard
 from kserver.txn.verification import Verification
 from kserver.world import World
+
+
+METADATA_S = 1.0
+"""A controller that can reach a broker which has registered sends it the metadata within 0.1 s."""
 
 
 class Spawn(Protocol):
@@ -88,6 +93,21 @@ class Context:
     session: Session
     version: int
     client_id: str | None
+
+    async def cluster_metadata(self) -> ClusterMetadata:
+        """Return the current metadata of the cluster.
+
+        Waits up to METADATA_S for the controller's first UpdateMetadata, then raises NotReady: this
+        broker knows itself alone until then, and librdkafka forgets brokers that are not listed.
+        """
+        publisher = self.parts.publisher
+        if not publisher.knows_cluster.is_set():
+            try:
+                async with asyncio.timeout(METADATA_S):
+                    await publisher.knows_cluster.wait()
+            except TimeoutError as error:
+                raise NotReady("the controller has not sent the metadata yet") from error
+        return self.parts.metadata.current
 
     async def from_broker(self, request: str) -> bool:
         """Whether the connection is a registered broker's; `request` is the API name to log."""

@@ -27,7 +27,7 @@ BROKERS = 1
 
 async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
-    image = context.parts.metadata.current
+    image = await context.cluster_metadata()
     if getattr(request, "endpoint_type", BROKERS) != BROKERS:
         return reply(
             error_code=ErrorCode.unsupported_endpoint_type,

@@ -26,7 +26,7 @@ KEY, VERSIONS = 75, range(0, 1)
 
 async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
-    image = context.parts.metadata.current
+    image = await context.cluster_metadata()
     topic_names = {topic.name for topic in request.topics}
     names = sorted(topic_names or image.topics)
     first = 0

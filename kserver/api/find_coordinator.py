@@ -37,6 +37,7 @@ FIRST_WITH_MANY_KEYS = 4
 
 async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
+    await context.cluster_metadata()
     has_many = context.version >= FIRST_WITH_MANY_KEYS
     keys = request.coordinator_keys if has_many else [request.key]
     topic = TOPICS.get(getattr(request, "key_type", 0))

@@ -2,7 +2,8 @@
 
 Behaviour:
 - Brokers are always included, with their addresses on the listener of the connection: librdkafka
-  takes a response with topics but no brokers for an empty cluster.
+  takes a response with topics but no brokers for an empty cluster.  A broker that does not know the
+  others yet ends the connection after a second.
 - No topics means all of them (v0: an empty list, v1+: null; v1+ empty list: none).
 - A missing topic is created if `auto.create.topics.enable` is on and the client allows it (v4); the
   response has its leader, where Apache's brokers return LEADER_NOT_AVAILABLE first.  A client above
@@ -44,6 +45,7 @@ KEY, VERSIONS = 3, range(0, 14)
 
 async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
+    await context.cluster_metadata()
     mutations = Mutations(context, strict=False)
     topics = request.topics
     if topics is None or (context.version == 0 and not topics):

@@ -89,7 +89,7 @@ from kserver.api import (
 from kserver.api.context import Context, Parts, Session
 from kserver.api.requests import Requests
 from kserver.config.broker import BrokerConfig
-from kserver.errors import ProtocolError
+from kserver.errors import NotReady, ProtocolError
 from kserver.model import Endpoint
 from kserver.network.conversation import Dispatch, Pending, Response, ResponseData
 from kserver.network.listener import AnyConnection
@@ -313,6 +313,10 @@ def open_session(
             # The sender retries on its next connection.
             log.warning("%s not handled, ZooKeeper failed: %r", _named(header, session), error)
             connection.close("ZooKeeper failed")
+            return
+        except NotReady as error:
+            log.info("%s not handled: %s", _named(header, session), error)
+            connection.close(str(error))
             return
         except Exception as bug:
             on_bug(_named(header, session), bug)

@@ -3,7 +3,7 @@ another port.
 
 Until it accepts connections its partitions are led by others; soon after, it leads and follows
 again.  Leaders do not change again and again meanwhile, and whoever writes with acks=all waits only
-briefly.
+briefly, also while the controller alone cannot reach a broker.
 """
 
 from __future__ import annotations
@@ -210,6 +210,29 @@ async def late(loop: SimLoop, *, was_controller: bool) -> None:
     assert watched.waited_s < ACKNOWLEDGED_S, watched.waited_s
 
 
+async def hidden(loop: SimLoop) -> None:
+    """The broker that restarts accepts connections, but for those of the controller."""
+    watched = Watched(loop)
+    await watched.set_up()
+    active = watched.chosen(is_controller=True)
+    id_ = watched.chosen(is_controller=False)
+    await watched.leave(id_)
+    loop.network.refuse(f"b{id_}", f"b{active}")
+    starting = loop.create_task(watched.cluster.start(id_))
+    await watched.until(watched.registered_since(id_), PATIENCE_S)
+    for _ in range(3):
+        writes = watched.writes
+        await watched.until(lambda before=writes: watched.writes >= before + 6, ACKNOWLEDGED_S)
+        async with Admin(watched.cluster.bootstrap, random=Random(loop.random.random())) as admin:
+            assert {node.id for node in await admin.nodes()} >= {*BROKERS} - {id_}
+            (topic,) = await admin.list_topics(include_internal=False)
+            assert topic.name == "t"
+    loop.network.accept(f"b{id_}", f"b{active}")
+    await starting
+    await watched.end()
+    assert watched.waited_s < ACKNOWLEDGED_S, watched.waited_s
+
+
 async def all_late(loop: SimLoop) -> None:
     """The first to register is the controller, which the others find gone."""
     watched = Watched(loop)
@@ -255,6 +278,11 @@ def test_a_broker_that_accepts_connections_late_is_back_soon_after(
     was_controller: bool, seed: int
 ) -> None:
     simulate(lambda loop: late(loop, was_controller=was_controller), seed)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_clients_do_not_stay_at_a_broker_that_the_controller_cannot_reach(seed: int) -> None:
+    simulate(hidden, seed)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
