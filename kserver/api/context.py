@@ -12,8 +12,8 @@ from kserver.config.broker import BrokerConfig
 from kserver.controller.controller import Controller
 from kserver.controller.sender_check import SenderCheck
 from kserver.coordinator.runtime import CoordinatorRuntime
-from kserver.group.shard import GroupShard
 from kserver.errors import NotReady
+from kserver.group.shard import GroupShard
 from kserver.log.manager import LogManager
 from kserver.metadata import ClusterMetadata, MetadataCache
 from kserver.model import ANONYMOUS, NO_BROKER, BrokerId, Endpoint
@@ -29,7 +29,6 @@ from kserver.txn.producer_ids import ProducerIds
 from kserver.txn.shard import TransactionShard
 from kserver.txn.verification import Verification
 from kserver.world import World
-
 
 METADATA_S = 1.0
 """A controller that can reach a broker which has registered sends it the metadata within 0.1 s."""
