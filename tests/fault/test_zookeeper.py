@@ -110,4 +110,7 @@ def test_closing_with_a_server_that_does_not_respond_is_quick(server):
 
 
 def client(server, **options):
-    return KazooZooKeeper(f"{server.address}/kafka", session_timeout_ms=60_000, **options)
+    """Apache's server may accept a connection while it starts and never read from it.  kazoo waits
+    for the response for the session's timeout, divided by the number of addresses."""
+    addresses = f"{server.address},{server.address}"
+    return KazooZooKeeper(f"{addresses}/kafka", session_timeout_ms=60_000, **options)

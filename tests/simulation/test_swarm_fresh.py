@@ -8,9 +8,9 @@ from tests.support.loop import simulate
 from tests.support.seeds import fresh
 from tests.support.swarm import swarm
 
-TESTS = 18
+TESTS = 8
 SEEDS = 10
-"""Of one test: together they take three minutes of one core."""
+"""Of one test: together they take two minutes of one core."""
 
 
 @pytest.mark.parametrize("number", range(TESTS))

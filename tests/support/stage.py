@@ -50,7 +50,7 @@ LIMITS_S: Mapping[str, tuple[int, str]] = {
 """Seconds by the beginning of a file's path, and why; 0 is no limit."""
 GRACE_S = 45
 """How long after its limit a test may take to fail; its process is ended then (it waits in C)."""
-SLOWEST = 10
+SLOWEST = 40
 
 
 def limit_s(path: str) -> int:
