@@ -58,3 +58,12 @@ async def versions_at(admin: Admin, node: Node) -> Mapping[int, tuple[int, int]]
     except (TimeoutError, ClientError, KafkaError, ProtocolError, OSError) as error:
         why = reason(error) or "it does not answer"
         raise BrokerUnreachable(f"{node.host}:{node.port} does not speak Kafka: {why}") from error
+
+
+def is_resolvable(host: str) -> bool:
+    """Whether this is an IP address, or a name that resolves to one."""
+    try:
+        socket.getaddrinfo(host, None)
+    except (OSError, UnicodeError):
+        return False
+    return True

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
-import socket
 from collections.abc import AsyncIterator, Iterable, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -285,21 +283,14 @@ def _check_name(entity: Entity) -> None:
             refuse(
                 f"The entity name for {type} must be a valid integer broker id, but it is: {name}"
             )
-    if type == "ips" and not _is_address(name):
-        refuse(
-            f"The entity name for {type} must be a valid IP or resolvable host, but it is: {name}"
-        )
+    if type == "ips":
+        from kcli.reachability import is_resolvable
 
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        try:
-            socket.getaddrinfo(name, None)
-        except (OSError, UnicodeError):
-            return False
-    return True
+        if not is_resolvable(name):
+            refuse(
+                f"The entity name for {type} must be a valid IP or resolvable host, but it is:"
+                f" {name}"
+            )
 
 
 def _config(options: SimpleNamespace) -> AdminConfig:
