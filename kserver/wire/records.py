@@ -126,6 +126,7 @@ class RecordReader:
         known_headers = b"\0"
         last_headers: tuple[tuple[str, bytes | None], ...] = ()
         for _ in range(count):
+            # Length of the record.
             if (size := data[at]) < 0x80:
                 at += 1
                 size = lengths[size]
@@ -136,7 +137,7 @@ class RecordReader:
                 size, at = long_length(data, at)
             end = at + size
 
-            # The byte of attributes, all unused, precedes the timestamp delta.
+            # Timestamp delta, after the byte of attributes, which are all unused.
             if (delta := data[at + 1]) < 0x80:
                 at += 2
             elif (high := data[at + 2]) < 0x80:
@@ -149,6 +150,7 @@ class RecordReader:
             if delta and has_deltas:
                 timestamp += delta >> 1 ^ -(delta & 1)
 
+            # Offset delta, compared as it is encoded.
             if (delta := data[at]) < 0x80:
                 at += 1
             elif (high := data[at + 1]) < 0x80:
@@ -166,6 +168,7 @@ class RecordReader:
                 offset = base_offset + delta // 2
             next_delta += 2
 
+            # Key.
             if (size := data[at]) == null:
                 at += 1
                 key = None
@@ -182,6 +185,7 @@ class RecordReader:
                 key = data[at:stop]
                 at = stop
 
+            # Value.
             if (size := data[at]) == null:
                 at += 1
                 value = None
@@ -198,6 +202,7 @@ class RecordReader:
                 value = data[at:stop]
                 at = stop
 
+            # Headers: none, those of the record before, or others.
             if data[at] == 0:
                 at += 1
                 headers = ()
