@@ -33,7 +33,6 @@ READ_COMMITTED = 1
 MAX_PARTITIONS = 100_000
 """Maximum number of partitions in a request, including topics and forgotten ones: each takes more
 memory than its encoded bytes."""
-MAX_TAGS = 1000
 
 _I16 = struct.Struct(">h")
 _I32 = struct.Struct(">i")
@@ -115,7 +114,7 @@ def _read_request(
         for _ in range(partitions):
             if flexible:
                 index, current, offset, last, start, limit = _FETCH_INFO_V12.unpack_from(frame, at)
-                at = _skip_tags(frame, at + 32)
+                at = varint.skip_tagged_fields(frame, at + 32)
             elif version >= 9:
                 index, current, offset, start, limit = _FETCH_INFO_V9.unpack_from(frame, at)
                 last = NO_EPOCH
@@ -133,7 +132,7 @@ def _read_request(
                 FetchPartition(topic, topic_id, index, current, offset, last, start, limit)
             )
         if flexible:
-            at = _skip_tags(frame, at)
+            at = varint.skip_tagged_fields(frame, at)
     forgotten: list[tuple[UUID | str | None, int]] = []
     if version >= FIRST_WITH_SESSIONS:
         count, at = _read_count(frame, at, flexible)
@@ -146,7 +145,7 @@ def _read_request(
                 forgotten.append((topic_id or topic, _I32.unpack_from(frame, at)[0]))
                 at += 4
             if flexible:
-                at = _skip_tags(frame, at)
+                at = varint.skip_tagged_fields(frame, at)
     rack = ""
     if version >= FIRST_WITH_RACK:
         rack, at = _read_rack(frame, at, flexible)
@@ -200,21 +199,6 @@ def _read_topic(
     return str(frame[at:end], "utf-8"), None, end
 
 
-def _skip_tags(frame: memoryview, at: int) -> int:
-    if frame[at] == 0:
-        return at + 1
-    count, at = varint.decode_unsigned(frame, at)
-    if count > MAX_TAGS:
-        raise ProtocolError(f"{count} tagged fields")
-    for _ in range(count):
-        _tag, at = varint.decode_unsigned(frame, at)
-        size, at = varint.decode_unsigned(frame, at)
-        at += size
-        if at > len(frame):
-            raise ProtocolError("truncated tagged field")
-    return at
-
-
 def _read_rack(frame: memoryview, at: int, flexible: bool) -> tuple[str, int]:
     if flexible:
         size, at = _read_count(frame, at, True)
@@ -227,9 +211,7 @@ def _read_rack(frame: memoryview, at: int, flexible: bool) -> tuple[str, int]:
 
 
 def _read_replica_state(frame: memoryview, at: int) -> tuple[int, int]:
-    count, at = varint.decode_unsigned(frame, at)
-    if count > MAX_TAGS:
-        raise ProtocolError(f"{count} tagged fields")
+    count, at = varint.tagged_fields(frame, at)
     for _ in range(count):
         tag, at = varint.decode_unsigned(frame, at)
         size, at = varint.decode_unsigned(frame, at)

@@ -24,7 +24,6 @@ FIRST_WITH_TOPIC_IDS = 13
 MAX_PARTITIONS = 100_000
 """Maximum number of partitions and topics in a request: each takes more memory and time than its
 encoded bytes."""
-MAX_TAGS = 1000
 
 _ACKS_TIMEOUT = struct.Struct(">hi")
 _ACKS_TIMEOUT_COUNT = struct.Struct(">hii")
@@ -132,8 +131,8 @@ def _read_flexible(
             if end > len(frame):
                 raise ProtocolError("truncated Produce request")
             partitions.append((index, frame[at:end]))
-            at = _skip_tags(frame, end)
-        at = _skip_tags(frame, at)
+            at = varint.skip_tagged_fields(frame, end)
+        at = varint.skip_tagged_fields(frame, at)
         topics.append((name, raw, partitions))
     return acks, timeout_ms, transactional_id, topics
 
@@ -142,19 +141,6 @@ def _less(remaining: int, count: int) -> int:
     if count > remaining:
         raise ProtocolError(f"a Produce request for more than {MAX_PARTITIONS} partitions")
     return remaining - max(count, 0)
-
-
-def _skip_tags(frame: memoryview, at: int) -> int:
-    if frame[at] == 0:
-        return at + 1
-    count, at = varint.decode_unsigned(frame, at)
-    if count > MAX_TAGS:
-        raise ProtocolError(f"{count} tagged fields")
-    for _ in range(count):
-        _tag, at = varint.decode_unsigned(frame, at)
-        size, at = varint.decode_unsigned(frame, at)
-        at += size
-    return at
 
 
 def write(header: RequestHeader, topic_results: TopicResults, wait_ms: int = 0) -> bytes:

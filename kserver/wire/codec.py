@@ -27,7 +27,6 @@ from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
 
 API_VERSIONS = int(ApiKey.API_VERSIONS)
-MAX_HEADER_TAGS = 1000
 
 # First flexible version of each key that has both kinds; test_codec checks it against kio's
 # schemas.
@@ -108,7 +107,7 @@ def read_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
             if at > len(frame):
                 raise ProtocolError("truncated client id")
         if version in _FLEXIBLE.get(key, _NO_VERSIONS):
-            at = at + 1 if frame[at] == 0 else _skip_tagged_fields(frame, at)
+            at = at + 1 if frame[at] == 0 else varint.skip_tagged_fields(frame, at)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise ProtocolError(f"a broken request header: {error}") from error
     # The named tuple's own constructor takes twice as long.
@@ -127,7 +126,7 @@ def read_response(api_key: int, version: int, frame: memoryview) -> tuple[int, A
     (correlation_id,) = _RESPONSE_HEADER.unpack_from(frame)
     at = _RESPONSE_HEADER.size
     if api_key != API_VERSIONS and is_flexible(api_key, version):
-        at = _skip_tagged_fields(frame, at)
+        at = varint.skip_tagged_fields(frame, at)
     return correlation_id, _response_reader(api_key, version)(frame, at)
 
 
@@ -203,16 +202,3 @@ def _request_reader(api_key: int, version: int) -> _MessageReader:
 @functools.cache
 def _response_reader(api_key: int, version: int) -> _MessageReader:
     return _MessageReader(response_type(api_key, version))
-
-
-def _skip_tagged_fields(frame: memoryview, at: int) -> int:
-    count, at = varint.decode_unsigned(frame, at)
-    if count > MAX_HEADER_TAGS:
-        raise ProtocolError(f"{count} tagged fields in a header")
-    for _ in range(count):
-        _tag, at = varint.decode_unsigned(frame, at)
-        size, at = varint.decode_unsigned(frame, at)
-        at += size
-        if at > len(frame):
-            raise ProtocolError("truncated tagged field")
-    return at
