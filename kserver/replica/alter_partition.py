@@ -65,6 +65,8 @@ class AlterPartitionManager:
         self._meters = meters
         self._open: list[_PendingProposal] = []
         self._has_open = asyncio.Event()
+        self._failure = ""
+        """Why the last request failed: logged once, while the request is sent again and again."""
 
     def propose(self, partition: Partition, proposal: IsrProposal) -> None:
         leader = partition.leader
@@ -101,8 +103,13 @@ class AlterPartitionManager:
                 for partition in topic.partitions
             }
         except (OSError, KafkaError) as error:
-            log.warning("AlterPartition request failed, will retry: %s", error)
+            is_news = str(error) != self._failure
+            level = logging.WARNING if is_news else logging.DEBUG
+            log.log(level, "AlterPartition request failed, will retry: %s", error)
+            self._failure = str(error)
             results = {}
+        else:
+            self._failure = ""
         retries = []
         for entry in entries:
             key = entry.partition.topic_id, entry.partition.topic_partition.partition

@@ -41,6 +41,8 @@ class Scene:
         self.controller.on(ApiKey.ALTER_PARTITION, self._answer)
         self.codes: list[ErrorCode] = []
         """Of the next answers, for all that each request asks; none once they are used up."""
+        self.code = OK
+        """Of each response as a whole."""
         self.may_answer = asyncio.Event()
         self.may_answer.set()
         self.decided: list[Partition] = []
@@ -59,7 +61,7 @@ class Scene:
         code = self.codes.pop(0) if self.codes else OK
         new = reply_to(request)
         return new(
-            error_code=OK,
+            error_code=self.code,
             topics=[
                 new.topics(
                     topic_id=topic.topic_id,
@@ -248,3 +250,18 @@ def test_the_answer_to_an_epoch_that_has_ended_decides_nothing(code: ErrorCode) 
         assert (scene.meters.isr_shrinks, scene.meters.failed_isr_updates) == (1, 0)
 
     run(scenario)
+
+
+def test_a_failure_that_repeats_is_logged_once(caplog):
+    async def scenario(scene):
+        partition = scene.led(0)
+        scene.code = ErrorCode.stale_broker_epoch
+        scene.propose(partition)
+        await scene.until(lambda: len(scene.asked) >= 5)
+        scene.code = OK
+        await scene.until(lambda: isr(partition) == {ME})
+
+    run(scenario)
+    warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warnings) == 1
+    assert "AlterPartition" in warnings[0]
