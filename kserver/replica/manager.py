@@ -228,7 +228,7 @@ class ReplicaManager:
         elif hosted.log.failure is not None:
             return ErrorCode.kafka_storage_error
         hosted.is_reassigning = bool(state.adding_replicas or state.removing_replicas)
-        self._lead(
+        self._take_role(
             hosted,
             PartitionInfo(
                 state.partition_index,
@@ -241,8 +241,8 @@ class ReplicaManager:
         )
         return ErrorCode.none
 
-    def _lead(self, hosted: Partition, info: PartitionInfo) -> None:
-        hosted.lead(info)
+    def _take_role(self, hosted: Partition, info: PartitionInfo) -> None:
+        hosted.take_role(info)
         self.fetchers.assign(hosted)
         # Requests that wait on a partition that is no longer led get an error.
         self._purgatory.check(hosted.topic_partition)
@@ -552,7 +552,7 @@ class ReplicaManager:
                 continue
             hosted = self._try_to_host(key, topic_id, topic.config, is_new=True)
             if hosted is not None:
-                self._lead(hosted, topic.partitions[key.partition])
+                self._take_role(hosted, topic.partitions[key.partition])
 
     async def _flush_all(self) -> None:
         while True:

@@ -99,7 +99,7 @@ class Partition:
         """Size of the ISR; 0 on a follower, which does not know it."""
         return 0 if self.leader is None else len(self.leader.isr)
 
-    def lead(self, info: PartitionInfo) -> None:
+    def take_role(self, info: PartitionInfo) -> None:
         """Take the role that the controller assigns; becoming leader starts a leader epoch."""
         context, log = self._context, self.log
         self.replica_count = len(info.replicas)

@@ -99,7 +99,7 @@ async def led_on(loop: SimLoop) -> None:
     own, epoch = partition.leader_id, partition.epoch
 
     def led_by(leader: int, epoch: int) -> None:
-        partition.lead(PartitionInfo(0, leader, epoch, (own, 9), (leader,)))
+        partition.take_role(PartitionInfo(0, leader, epoch, (own, 9), (leader,)))
         here.runtime.apply(here.parts.metadata.current)
 
     led_by(own, epoch + 1)
@@ -113,7 +113,7 @@ async def led_on(loop: SimLoop) -> None:
     assert await here.ask(Read("a")) == 1
     assert len(here.made) == 2
     waiting = here.runtime.ask("a", Wait("a", 60_000))
-    partition.lead(PartitionInfo(0, 9, epoch + 4, (own, 9), (9,)))
+    partition.take_role(PartitionInfo(0, 9, epoch + 4, (own, 9), (9,)))
     led_by(own, epoch + 5)
     assert await refusal(waiting) is ErrorCode.not_coordinator
     assert await here.ask(Read("a")) == 1
@@ -262,7 +262,7 @@ async def lacking_replicas(loop: SimLoop) -> None:
     waiting = here.runtime.ask("a", Wait("a", 1000))
     partition = here.partition
     own, epoch = partition.leader_id, partition.epoch
-    partition.lead(PartitionInfo(0, own, epoch + 1, (own, 9), (own,)))
+    partition.take_role(PartitionInfo(0, own, epoch + 1, (own, 9), (own,)))
     here.runtime.apply(here.parts.metadata.current)
     refused = here.runtime.ask("a", Add("a"))
     assert await refusal(refused) is ErrorCode.coordinator_not_available
@@ -272,7 +272,7 @@ async def lacking_replicas(loop: SimLoop) -> None:
     refused = here.runtime.ask("a", Again("a", 1))
     assert await refusal(refused) is ErrorCode.not_coordinator
     assert len(here.made) == 2
-    partition.lead(PartitionInfo(0, own, epoch + 2, (own,), (own,)))
+    partition.take_role(PartitionInfo(0, own, epoch + 2, (own,), (own,)))
     here.runtime.apply(here.parts.metadata.current)
     assert await here.ask(Add("a")) == 2
     await here.end("stop")

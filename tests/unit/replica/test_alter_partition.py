@@ -88,7 +88,7 @@ class Scene:
         )
         log = open_log(self.disk, directory=f"/logs/t-{number}")
         partition = Partition(TopicPartition("t", number), TOPIC_ID, log, context, TopicMeters())
-        partition.lead(PartitionInfo(number, ME, 3, (ME, OTHER), (ME, OTHER), 0))
+        partition.take_role(PartitionInfo(number, ME, 3, (ME, OTHER), (ME, OTHER), 0))
         return partition
 
     def propose(self, partition: Partition) -> None:
@@ -136,7 +136,7 @@ def test_a_proposal_names_the_life_in_which_each_member_was_in_sync():
 
     async def scenario(scene):
         partition = scene.led(0)
-        partition.lead(PartitionInfo(0, ME, 4, (ME, OTHER), (ME,), 0))
+        partition.take_role(PartitionInfo(0, ME, 4, (ME, OTHER), (ME,), 0))
         end = partition.log.log_end_offset
         proposal = partition.leader.fetched(OTHER, end, end, end, 0, broker_epoch=12)
         scene.manager.propose(partition, proposal)
@@ -222,8 +222,8 @@ def test_a_proposal_of_an_epoch_that_has_ended_is_not_sent() -> None:
         await scene.until(lambda: scene.asked == [[0]])
         for partition in partitions[1:]:
             scene.propose(partition)
-        partitions[1].lead(PartitionInfo(1, OTHER, 4, (ME, OTHER), (OTHER,), 1))
-        partitions[2].lead(PartitionInfo(2, ME, 4, (ME, OTHER), (ME, OTHER), 1))
+        partitions[1].take_role(PartitionInfo(1, OTHER, 4, (ME, OTHER), (OTHER,), 1))
+        partitions[2].take_role(PartitionInfo(2, ME, 4, (ME, OTHER), (ME, OTHER), 1))
         scene.may_answer.set()
         await scene.until(lambda: len(scene.decided) == 2)
         assert scene.asked == [[0], [3]]
@@ -240,7 +240,7 @@ def test_the_answer_to_an_epoch_that_has_ended_decides_nothing(code: ErrorCode) 
         scene.may_answer.clear()
         scene.propose(partition)
         await scene.until(lambda: scene.asked == [[0]])
-        partition.lead(PartitionInfo(0, ME, 4, (ME, OTHER), (ME, OTHER), 1))
+        partition.take_role(PartitionInfo(0, ME, 4, (ME, OTHER), (ME, OTHER), 1))
         scene.may_answer.set()
         last = scene.led(1)
         scene.propose(last)

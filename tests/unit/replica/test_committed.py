@@ -32,12 +32,12 @@ async def dropped(partition):
 
 
 async def led_by_another(partition):
-    partition.lead(PartitionInfo(0, leader=2, leader_epoch=6, replicas=(ME, 2), isr=(2,)))
+    partition.take_role(PartitionInfo(0, leader=2, leader_epoch=6, replicas=(ME, 2), isr=(2,)))
 
 
 async def led_on(partition):
     epoch = partition.epoch + 1
-    partition.lead(PartitionInfo(0, leader=ME, leader_epoch=epoch, replicas=(ME, 2), isr=(ME,)))
+    partition.take_role(PartitionInfo(0, leader=ME, leader_epoch=epoch, replicas=(ME, 2), isr=(ME,)))
 
 
 async def led_again(partition):
@@ -69,7 +69,7 @@ class Scene:
         config = TopicConfig(flush_before_ack=True, **settings)
         log = open_log(self.disk, config, directory=f"/t-{number}")
         partition = Partition(key, UUID(int=1), log, CONTEXT, AllTopics().of("t"))
-        partition.lead(LED if settings.get("min_insync_replicas", 1) == 1 else WITH_FOLLOWER)
+        partition.take_role(LED if settings.get("min_insync_replicas", 1) == 1 else WITH_FOLLOWER)
         partition.append_as_leader(batch(), -1, DAY_ONE_MS)
         return Uncommitted(partition, EPOCH, log.log_end_offset, acks)
 
@@ -160,7 +160,7 @@ def test_at_the_deadline_only_what_is_open_has_timed_out():
 
 async def shrunk(partition):
     """The follower has left the ISR."""
-    partition.lead(replace(LED, partition_epoch=1))
+    partition.take_role(replace(LED, partition_epoch=1))
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def led(loop, isr=(ME,), **config):
     """A partition that this broker leads with one record, which the follower does not have."""
     log = open_log(SimDisk(loop.random, SimClock(loop)), TopicConfig(**config), directory="/t-0")
     partition = Partition(TopicPartition("t", 0), UUID(int=1), log, CONTEXT, AllTopics().of("t"))
-    partition.lead(PartitionInfo(0, ME, EPOCH, (ME, FOLLOWER), isr))
+    partition.take_role(PartitionInfo(0, ME, EPOCH, (ME, FOLLOWER), isr))
     partition.append_as_leader(batch(), LEADER_ONLY, DAY_ONE_MS)
     return partition
 
@@ -83,10 +83,10 @@ def test_a_topic_with_fewer_replicas_than_min_insync_replicas_needs_all_of_them(
 
     async def main(loop):
         partition = led(loop, min_insync_replicas=3)
-        partition.lead(PartitionInfo(0, ME, EPOCH + 1, (ME, FOLLOWER), (ME,)))
+        partition.take_role(PartitionInfo(0, ME, EPOCH + 1, (ME, FOLLOWER), (ME,)))
         with pytest.raises(KafkaError):
             partition.append_as_leader(batch(), ALL_IN_SYNC, DAY_ONE_MS)
-        partition.lead(PartitionInfo(0, ME, EPOCH + 2, (ME, FOLLOWER), (ME, FOLLOWER)))
+        partition.take_role(PartitionInfo(0, ME, EPOCH + 2, (ME, FOLLOWER), (ME, FOLLOWER)))
         partition.append_as_leader(batch(), ALL_IN_SYNC, DAY_ONE_MS)
 
     simulate(main, 0)
@@ -101,13 +101,13 @@ def test_a_message_within_the_leader_epoch_keeps_what_is_known_of_the_followers(
         end = partition.log.log_end_offset
         assert fetch(partition, end) is not None
         proposed = partition.leader.proposed
-        partition.lead(PartitionInfo(0, ME, EPOCH, (ME, FOLLOWER), (ME,)))
+        partition.take_role(PartitionInfo(0, ME, EPOCH, (ME, FOLLOWER), (ME,)))
         assert partition.leader.followers[FOLLOWER].end == end
         assert partition.leader.proposed is proposed is not None
         assert partition.leader.maximal_isr == {ME, FOLLOWER}
         partition.append_as_leader(batch(), LEADER_ONLY, DAY_ONE_MS)
         assert partition.log.high_watermark == end, "the follower does not have this record"
-        partition.lead(PartitionInfo(0, ME, EPOCH + 1, (ME, FOLLOWER), (ME,)))
+        partition.take_role(PartitionInfo(0, ME, EPOCH + 1, (ME, FOLLOWER), (ME,)))
         assert partition.leader.followers[FOLLOWER].end == UNKNOWN_OFFSET
 
     simulate(main, 0)
