@@ -37,7 +37,9 @@ async def led_by_another(partition):
 
 async def led_on(partition):
     epoch = partition.epoch + 1
-    partition.take_role(PartitionInfo(0, leader=ME, leader_epoch=epoch, replicas=(ME, 2), isr=(ME,)))
+    partition.take_role(
+        PartitionInfo(0, leader=ME, leader_epoch=epoch, replicas=(ME, 2), isr=(ME,))
+    )
 
 
 async def led_again(partition):
