@@ -15,7 +15,7 @@ from collections import Counter
 from random import Random
 
 from kcli.client import Admin, Consumer, Producer, TopicPartition
-from kcli.client.descriptions import NewTopic
+from kcli.client.admin.descriptions import NewTopic
 
 ORDERS, INVOICES = "orders", "invoices"
 ORDER_COUNT = 500

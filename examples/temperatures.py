@@ -14,7 +14,7 @@ import sys
 from collections import defaultdict
 
 from kcli.client import Admin, Consumer, Producer, TopicPartition
-from kcli.client.descriptions import NewTopic
+from kcli.client.admin.descriptions import NewTopic
 
 TOPIC = "temperatures"
 ROOMS = ("attic", "cellar", "kitchen")

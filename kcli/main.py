@@ -3,8 +3,8 @@
 Commands are modules of `kcli.commands` and are imported when they are named: an import costs more
 than most commands' own work. `k --version`, which has to be quick, needs only this module.
 
-The exit statuses are in `kcli.statuses`. If the reader of standard output closes it, as in `k
-topics --list | head -1`, the command ends quietly, with 0.
+The exit statuses are in `kcli.command.statuses`. If the reader of standard output closes it, as in
+`k topics --list | head -1`, the command ends quietly, with 0.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from kcli.command_list import COMMANDS
-from kcli.output import complain
-from kcli.statuses import DONE, FAILED, INTERRUPTED, TIMED_OUT, USAGE
+from kcli.command.command_list import COMMANDS
+from kcli.command.output import complain
+from kcli.command.statuses import DONE, FAILED, INTERRUPTED, TIMED_OUT, USAGE
 
 SIGINT = 2
 """As in `signal`, whose import takes a while."""
@@ -131,7 +131,7 @@ def _version(_words: Sequence[str]) -> int:
 def _run(words: Sequence[str]) -> int:
     import click
 
-    from kcli.command import Overview
+    from kcli.command.command import Overview
 
     k = Overview("k", COMMANDS)
     try:
@@ -153,7 +153,7 @@ def _with_argument_name(error: Exception, words: Sequence[str]) -> Exception:
 
             return click.UsageError(f"the argument {shown} is not UTF-8; write it in UTF-8")
 
-    from kcli.options import Refused
+    from kcli.command.options import Refused
 
     return Refused(f"{error.object!a} has half of a surrogate pair, which UTF-8 does not have")
 
@@ -177,7 +177,7 @@ def _end(name: str, error: Exception) -> int:
         complain(f"{name}: {subject}{error.strerror or error}")
         return FAILED
 
-    from kcli import command_runner
+    from kcli.command import command_runner
 
     if isinstance(error, command_runner.EXPECTED):
         complain(f"{name}: {command_runner.reason(error)}")

@@ -14,14 +14,14 @@ from pathlib import Path
 import click
 
 from kcli import replacement_texts
-from kcli.command import OLDER, Command, Duration, Option, command_named, paragraphs
-from kcli.command_list import COMMANDS
-from kcli.options import DEFAULT_SERVER, SERVER_VARIABLE
+from kcli.command.command import OLDER, Command, Duration, Option, command_named, paragraphs
+from kcli.command.command_list import COMMANDS
+from kcli.command.options import DEFAULT_SERVER, SERVER_VARIABLE
+from kcli.command.statuses import FOUND, TIMED_OUT
 from kcli.rows.listing import shapes_of
 from kcli.rows.shapes import ERROR, RowShape
 from kcli.spark import manual_texts, option_docs
 from kcli.spark.jobs import JOBS, job_named
-from kcli.statuses import FOUND, TIMED_OUT
 from kserver.config import manual as settings
 from kserver.metrics import catalog
 from kserver.metrics.names import JMX, METER, REPORTER, SUMMARY, Metric

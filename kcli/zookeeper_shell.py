@@ -18,8 +18,8 @@ from kazoo import exceptions, security
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
 
-from kcli.options import Refused
-from kcli.output import complain, print_output
+from kcli.command.options import Refused
+from kcli.command.output import complain, print_output
 
 NOT_FOUND = 127
 NOBODY = "no ZooKeeper answers at {}: start it, or correct the address"

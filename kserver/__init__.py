@@ -3,9 +3,8 @@
 The folders, in import order.  A module imports from its own folder or from those to the left,
 never from those to the right (`tests/tidy/test_layers.py` checks it):
 
-    model errors metrics config wire world zookeeper metadata znodes peer peers node_to_controller
-    log replica coordinator group txn cluster_config controller publisher security network api
-    registration controlled_shutdown rebuild observation assembly broker process
+    model errors metrics config wire world zookeeper_server metadata znodes peer peers log replica
+    coordinator group txn cluster_config controller publisher security network api broker
 
 Where is ...?
 
@@ -45,7 +44,7 @@ Where is ...?
     dynamic config changes                     config/dynamic.py, cluster_config/config_manager.py
     the controller's requests, applied         publisher.py
     everything that is not deterministic       world/: clock, disk, ZooKeeper, randomness
-    the embedded ZooKeeper                     zookeeper/, whose head lists its parts
+    the embedded ZooKeeper                     zookeeper_server/, whose head lists its parts
     Kafka's znodes and their ACLs              znodes.py; login to ZooKeeper: world/kazoo.py
     unreadable znodes                          cluster_config/unreadable.py
     the controller: election, event queue      controller/, whose head is the table of its events
@@ -60,17 +59,17 @@ Where is ...?
     failure detection before a session ends    controller/liveness.py;
                                                connections: controller/failure_detector.py
     requests of brokers to the controller      controller/broker_operations.py; sent by
-                                               node_to_controller.py
-    connections between brokers                peers.py
+                                               peers/node_to_controller.py
+    connections between brokers                peers/peers.py; one of them: peer.py
     topics: create, grow, delete               controller/topic_operations.py; the rules:
                                                controller/topics.py
     features: raised, lowered, agreed upon     controller/feature_operations.py; the rules:
                                                controller/features.py
-    metrics and their names                    metrics/; read by observation.py
-    a lost metadata store                      rebuild.py
-    the wiring of all parts                    assembly.py
-    controlled shutdown of a broker            controlled_shutdown.py
-    start and stop                             broker.py; as a process: process.py
+    metrics and their names                    metrics/; read by broker/observation.py
+    a lost metadata store                      broker/rebuild.py
+    the wiring of all parts                    broker/assembly.py
+    controlled shutdown of a broker            broker/controlled_shutdown.py
+    start and stop                             broker/broker.py; as a process: broker/process.py
 """
 
 __version__ = "0.1.0"

@@ -15,7 +15,7 @@ def main(arguments: list[str]) -> int:
         "--override", action="append", default=[], metavar="KEY=VALUE", help="wins over the file"
     )
     given = parser.parse_args(arguments)
-    from kserver.process import load, run
+    from kserver.broker.process import load, run
 
     try:
         config = load(given.properties, given.override)

@@ -24,7 +24,7 @@ from kserver.cluster_config.config_manager import ConfigManager
 from kserver.errors import ErrorCode
 from kserver.metadata import ClusterMetadata, MetadataCache
 from kserver.model import NO_BROKER, BrokerId, TopicPartition
-from kserver.peers import FollowsMetadata
+from kserver.peers.peers import FollowsMetadata
 from kserver.replica.manager import ReplicaManager
 from kserver.wire.control import (
     DURING_DELETION,

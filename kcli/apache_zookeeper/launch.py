@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from kcli.apache_zookeeper.plan import ApacheServer, member_number
-from kcli.options import Refused
+from kcli.command.options import Refused
 
 MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 HEAP = "-Xmx512M -Xms512M"

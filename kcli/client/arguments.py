@@ -14,9 +14,9 @@ from kcli.client.errors import ClientError
 from kserver.model import Offset, TopicPartition
 
 if TYPE_CHECKING:
-    from kcli.client.consumer_metadata import SubscriptionPattern
-    from kcli.client.descriptions import ConfigResource
-    from kcli.client.group_descriptions import CommittedOffset
+    from kcli.client.admin.descriptions import ConfigResource
+    from kcli.client.consumer.consumer_metadata import SubscriptionPattern
+    from kcli.client.group.group_descriptions import CommittedOffset
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -45,7 +45,7 @@ def committed(
 ) -> dict[TopicPartition, CommittedOffset]:
     """Return the offsets as CommittedOffset (offset, leader epoch, metadata)."""
     # Imported here because it costs `k topics` a millisecond of its start.
-    from kcli.client.group_descriptions import CommittedOffset
+    from kcli.client.group.group_descriptions import CommittedOffset
 
     if not isinstance(offsets, Mapping):
         raise ClientError(
@@ -148,7 +148,7 @@ def pattern(
         except re.error as error:
             raise ClientError(f"pattern {value!r} is not a regular expression: {error}") from error
 
-    from kcli.client.consumer_metadata import SubscriptionPattern
+    from kcli.client.consumer.consumer_metadata import SubscriptionPattern
 
     if not isinstance(value, SubscriptionPattern):
         raise ClientError(

@@ -40,7 +40,7 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Generic, Self, TypeAlias, TypeVar
 
-from kcli.client.listener import RebalanceListener
+from kcli.client.consumer.listener import RebalanceListener
 from kserver.model import TopicPartition
 
 T = TypeVar("T")

@@ -11,8 +11,8 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any, TypeVar
 
+from kcli.client.admin.descriptions import CoordinatorType
 from kcli.client.cluster import Cluster, Node, node_of
-from kcli.client.descriptions import CoordinatorType
 from kcli.client.offsets import missing_from_response
 from kserver.errors import ErrorCode, KafkaError
 from kserver.peer import Peer

@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from kcli.client.partition_queue import RecordMetadata
+from kcli.client.producer.partition_queue import RecordMetadata
 from kserver.wire.batch import Headers
 
 if TYPE_CHECKING:
-    from kcli.client.consumer import ConsumerRecord
+    from kcli.client.consumer.consumer import ConsumerRecord
 
 T = TypeVar("T")
 

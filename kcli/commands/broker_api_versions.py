@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple
 
-from kcli.command import Manual, command
-from kcli.command_runner import CLUSTER, EXPECTED, admin_config, reason, run
-from kcli.options import cluster, option_group
-from kcli.output import print_output
+from kcli.command.command import Manual, command
+from kcli.command.command_runner import CLUSTER, EXPECTED, admin_config, reason, run
+from kcli.command.options import cluster, option_group
+from kcli.command.output import print_output
 from kcli.rows.listing import Rows, formatted, rows
 from kcli.rows.shapes import RowField, RowShape
 
@@ -138,7 +138,7 @@ async def _brokers(
     options: SimpleNamespace,
 ) -> AsyncIterator[tuple[Node, Mapping[int, tuple[int, int]] | Exception]]:
     """Yield each broker with its requests, or the error."""
-    from kcli.client.admin import Admin
+    from kcli.client.admin.admin import Admin
 
     limits = {"request_timeout_ms": PATIENCE_MS, "default_api_timeout_ms": PATIENCE_MS}
     async with Admin(admin_config(options, **limits)) as admin:

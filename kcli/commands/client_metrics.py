@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from kcli.command import Manual, command
-from kcli.options import Refused, cluster, option, option_group
+from kcli.command.command import Manual, command
+from kcli.command.options import Refused, cluster, option, option_group
 
 REASON = (
     "brokers of k do not collect metrics from clients (KIP-714), so they store no subscriptions; "

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kcli.command import Duration, Manual, command
-from kcli.command_runner import CLUSTER, admin_config, run
-from kcli.options import (
+from kcli.command.command import Duration, Manual, command
+from kcli.command.command_runner import CLUSTER, admin_config, run
+from kcli.command.options import (
     CONNECTION,
     INT,
     Refused,
@@ -26,13 +26,13 @@ from kcli.options import (
     require,
     timeout,
 )
-from kcli.output import print_output, would
+from kcli.command.output import print_output, would
+from kcli.command.statuses import DONE
 from kcli.rows.listing import Rows, formatted, rows_if_asked
 from kcli.rows.shapes import RowField, RowShape
-from kcli.statuses import DONE
 
 if TYPE_CHECKING:
-    from kcli.client.admin import Admin, ClusterDescription
+    from kcli.client.admin.admin import Admin, ClusterDescription
     from kcli.client.cluster import Node
 
 MANUAL = Manual(
@@ -219,7 +219,7 @@ def _ids(text: str | None) -> list[int]:
 
 
 async def _restart_brokers(options: SimpleNamespace, out: Rows | None) -> int:
-    from kcli import rolling_restart
+    from kcli.servers import rolling_restart
 
     wait_s = WAIT_S if options.wait is None else options.wait
     async with _admin(options) as admin:
@@ -320,6 +320,6 @@ async def _unregister(options: SimpleNamespace) -> int:
 
 
 def _admin(options: SimpleNamespace) -> Admin:
-    from kcli.client.admin import Admin
+    from kcli.client.admin.admin import Admin
 
     return Admin(admin_config(options))

@@ -10,9 +10,9 @@ import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
-from kcli.command import Manual, command
-from kcli.options import INT, option, option_group, refuse
-from kcli.output import complain
+from kcli.command.command import Manual, command
+from kcli.command.options import INT, option, option_group, refuse
+from kcli.command.output import complain
 
 DEFAULT_BROKERS = 3
 DEFAULT_PORT = 9092
@@ -131,9 +131,9 @@ def _data_problem(directory: str) -> str | None:
 
 
 def _run(options: SimpleNamespace, count: int, port: int, directory: str) -> int:
+    from kcli.command.options import key_values
     from kcli.local_cluster.plan import LocalClusterPlan
     from kcli.local_cluster.supervisor import Supervisor
-    from kcli.options import key_values
     from kserver.config.broker import BrokerConfig
 
     plan = LocalClusterPlan(count, port, directory, key_values(options.override))

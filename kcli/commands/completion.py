@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import click
 
-from kcli.command import Manual, command
-from kcli.options import refuse
-from kcli.output import print_output
+from kcli.command.command import Manual, command
+from kcli.command.options import refuse
+from kcli.command.output import print_output
 
 # Each calls `k __complete`, see kcli.shell_completion.completion; its standard error would only
 # garble the line that is being typed.

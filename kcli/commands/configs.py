@@ -6,11 +6,9 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from kcli import config_lines
-from kcli.command import OLDER, Manual, command
-from kcli.command_runner import CLUSTER, admin_config, confirm, raise_first, run, unwrap
-from kcli.config_lines import BOUNDS, QUOTA_TYPES, QUOTAS, SETTINGS, TYPES, Entity
-from kcli.options import (
+from kcli.command.command import OLDER, Manual, command
+from kcli.command.command_runner import CLUSTER, admin_config, confirm, raise_first, run, unwrap
+from kcli.command.options import (
     CONNECTION,
     Refused,
     bootstrap_server,
@@ -25,13 +23,21 @@ from kcli.options import (
     timeout,
     yes,
 )
-from kcli.output import complain, print_output, would
+from kcli.command.output import complain, print_output, would
+from kcli.command.statuses import DONE, FAILED
+from kcli.rows import config_lines
+from kcli.rows.config_lines import BOUNDS, QUOTA_TYPES, QUOTAS, SETTINGS, TYPES, Entity
 from kcli.rows.listing import Rows, formatted, rows_if_asked
-from kcli.statuses import DONE, FAILED
 from kserver.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from kcli.client.admin import Admin, ConfigEntry, ConfigResource, ConfigSource, ResourceType
+    from kcli.client.admin.admin import (
+        Admin,
+        ConfigEntry,
+        ConfigResource,
+        ConfigSource,
+        ResourceType,
+    )
     from kcli.client.cluster import Node
     from kcli.client.config import AdminConfig
     from kserver.model import QuotaEntity
@@ -284,7 +290,7 @@ def _check_name(entity: Entity) -> None:
                 f"The entity name for {type} must be a valid integer broker id, but it is: {name}"
             )
     if type == "ips":
-        from kcli.reachability import is_resolvable
+        from kcli.servers.reachability import is_resolvable
 
         if not is_resolvable(name):
             refuse(
@@ -300,7 +306,7 @@ def _config(options: SimpleNamespace) -> AdminConfig:
 
 
 async def _describe(options: SimpleNamespace, entities: list[Entity], out: Rows | None) -> int:
-    from kcli.client.admin import Admin
+    from kcli.client.admin.admin import Admin
 
     async with Admin(_config(options)) as admin:
         if entities[0].type in QUOTA_TYPES:
@@ -347,7 +353,7 @@ async def _show_credentials(admin: Admin, entities: list[Entity]) -> None:
 
 async def _each(admin: Admin, entity: Entity) -> AsyncIterator[Entity]:
     """Yield the named entity, or all of its type."""
-    from kcli.client.admin import ResourceType
+    from kcli.client.admin.admin import ResourceType
 
     type, name = entity
     if name is not None:
@@ -367,7 +373,7 @@ async def _each(admin: Admin, entity: Entity) -> AsyncIterator[Entity]:
 
 async def _exists(admin: Admin, entity: Entity) -> bool:
     """Whether the named entity exists, as far as is known without describing it."""
-    from kcli.client.admin import ResourceType
+    from kcli.client.admin.admin import ResourceType
 
     type, name = entity
     if not name or type == "groups" or admin.asks_controllers:
@@ -387,7 +393,7 @@ async def _nodes(admin: Admin) -> list[Node]:
 
 def _resource(entity: Entity) -> tuple[ConfigResource, ConfigSource | None]:
     """Return the protocol's resource, and the source of the entity's own values."""
-    from kcli.client.admin import ConfigSource, ResourceType
+    from kcli.client.admin.admin import ConfigSource, ResourceType
 
     kinds: dict[str, tuple[ResourceType, ConfigSource | None]] = {
         "topics": (ResourceType.TOPIC, ConfigSource.DYNAMIC_TOPIC_CONFIG),
@@ -424,7 +430,7 @@ async def _settings(
 
 
 async def _quotas(admin: Admin, entities: list[Entity]) -> dict[QuotaEntity, dict[str, float]]:
-    from kcli.client.quotas import Match, QuotaComponent
+    from kcli.client.admin.quotas import Match, QuotaComponent
 
     components = [
         QuotaComponent(QUOTA_TYPES[type], Match.EXACT, name)
@@ -436,7 +442,7 @@ async def _quotas(admin: Admin, entities: list[Entity]) -> dict[QuotaEntity, dic
 
 
 async def _alter(options: SimpleNamespace, entities: list[Entity]) -> int:
-    from kcli.client.admin import Admin
+    from kcli.client.admin.admin import Admin
 
     additions = {}
     if options.add_config_file is not None:
@@ -467,7 +473,7 @@ async def _alter_settings(
     additions: dict[str, str],
     deleted: list[str],
 ) -> None:
-    from kcli.client.admin import ConfigChange, ConfigOp
+    from kcli.client.admin.admin import ConfigChange, ConfigOp
 
     entity = entities[0]
     resource, source = _resource(entity)
@@ -504,7 +510,7 @@ async def _alter_settings(
 
 async def _warn_of_unknown(admin: Admin, entity: Entity, keys: Iterable[str]) -> None:
     """Warn of keys that the broker does not know; it keeps them, since a plug-in may know them."""
-    from kcli.client.admin import ConfigType
+    from kcli.client.admin.admin import ConfigType
 
     whose = entity.name or str((await _nodes(admin))[0].id)
     try:
@@ -562,7 +568,7 @@ async def _alter_quotas(
 async def _alter_credentials(
     admin: Admin, options: SimpleNamespace, user: str, additions: dict[str, str], deleted: list[str]
 ) -> None:
-    from kcli.client.scram import ScramMechanism
+    from kcli.client.admin.scram import ScramMechanism
 
     if not user:
         raise Refused(

@@ -8,18 +8,9 @@ from collections.abc import Coroutine, Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from kcli.command import OLDER, Duration, Manual, command
-from kcli.command_runner import EXPECTED, reason, run, status_of, with_warnings
-from kcli.console.encodings import ENCODINGS, TEXT, UnknownEncoding, encoding
-from kcli.console.format_strings import FormatString, MalformedFormat
-from kcli.console.formatter import Formatter, Unprintable
-from kcli.console.formatters import DefaultFormatter, UnknownClass, formatter
-from kcli.console.offset_range import Edge, Malformed, OffsetRange
-from kcli.console.offset_range import parse as parse_offsets
-from kcli.console.reading import Reading, ReadingOptions
-from kcli.console.record_filter import MalformedTerm, RecordFilter
-from kcli.java_patterns import PatternError, translate
-from kcli.options import (
+from kcli.command.command import OLDER, Duration, Manual, command
+from kcli.command.command_runner import EXPECTED, reason, run, status_of, with_warnings
+from kcli.command.options import (
     CONNECTION,
     INT,
     LONG,
@@ -34,7 +25,16 @@ from kcli.options import (
     refuse,
     timeout,
 )
-from kcli.output import complain, print_output
+from kcli.command.output import complain, print_output
+from kcli.console.encodings import ENCODINGS, TEXT, UnknownEncoding, encoding
+from kcli.console.format_strings import FormatString, MalformedFormat
+from kcli.console.formatter import Formatter, Unprintable
+from kcli.console.formatters import DefaultFormatter, UnknownClass, formatter
+from kcli.console.offset_range import Edge, Malformed, OffsetRange
+from kcli.console.offset_range import parse as parse_offsets
+from kcli.console.reading import Reading, ReadingOptions
+from kcli.console.record_filter import MalformedTerm, RecordFilter
+from kcli.patterns.java_patterns import PatternError, translate
 
 CLIENT_ID = "console-consumer"
 RESET = "auto.offset.reset"

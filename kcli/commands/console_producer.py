@@ -9,13 +9,9 @@ from typing import Any
 
 import click
 
-from kcli.command import OLDER, Manual, Milliseconds, command
-from kcli.command_runner import run, with_warnings
-from kcli.console.encodings import ENCODINGS, TEXT, UnknownEncoding, encoding
-from kcli.console.incoming import InputFormat, Unreadable
-from kcli.console.line_reader import LineReader, Lines
-from kcli.console.sending import Sending
-from kcli.options import (
+from kcli.command.command import OLDER, Manual, Milliseconds, command
+from kcli.command.command_runner import run, with_warnings
+from kcli.command.options import (
     INT,
     LONG,
     Refused,
@@ -30,6 +26,10 @@ from kcli.options import (
     refuse,
     require,
 )
+from kcli.console.encodings import ENCODINGS, TEXT, UnknownEncoding, encoding
+from kcli.console.incoming import InputFormat, Unreadable
+from kcli.console.line_reader import LineReader, Lines
+from kcli.console.sending import Sending
 
 READERS = (
     "org.apache.kafka.tools.LineMessageReader",

@@ -5,8 +5,23 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from kcli.command import Duration, Manual, command
-from kcli.command_runner import CLUSTER, EXPECTED, admin_config, reason, run, status_of
+from kcli.command.command import Duration, Manual, command
+from kcli.command.command_runner import CLUSTER, EXPECTED, admin_config, reason, run, status_of
+from kcli.command.options import (
+    CONNECTION,
+    LONG,
+    Declined,
+    bootstrap_server,
+    command_config,
+    exclude,
+    is_set,
+    option,
+    option_group,
+    refuse,
+    yes,
+)
+from kcli.command.output import complain, print_output
+from kcli.command.statuses import DONE, FOUND
 from kcli.groups import regex
 from kcli.groups.group_queries import list_groups
 from kcli.groups.group_shapes import (
@@ -21,26 +36,11 @@ from kcli.groups.group_shapes import (
 )
 from kcli.groups.lag import Look, left_behind
 from kcli.groups.offset_reset import NO_EXECUTE, SCENARIOS
-from kcli.options import (
-    CONNECTION,
-    LONG,
-    Declined,
-    bootstrap_server,
-    command_config,
-    exclude,
-    is_set,
-    option,
-    option_group,
-    refuse,
-    yes,
-)
-from kcli.output import complain, print_output
 from kcli.rows.listing import Rows, formatted, rows
 from kcli.rows.shapes import RowShape
-from kcli.statuses import DONE, FOUND
 
 if TYPE_CHECKING:
-    from kcli.client.admin import Admin
+    from kcli.client.admin.admin import Admin
 
 ACTIONS = ("list", "describe", "delete", "reset-offsets", "delete-offsets", "validate-regex")
 LIVE = ("watch", "until-lag")
@@ -263,7 +263,7 @@ async def _act(
     out: Rows | None,
     last: list[Look],
 ) -> int:
-    from kcli.client.admin import Admin
+    from kcli.client.admin.admin import Admin
     from kcli.groups import deletion, description, lag_watch, offset_reset
 
     async with Admin(admin_config(options)) as admin:

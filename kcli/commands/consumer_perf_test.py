@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from kcli.command import OLDER, Manual, Milliseconds, command
-from kcli.command_runner import run, with_warnings
-from kcli.options import (
+from kcli.command.command import OLDER, Manual, Milliseconds, command
+from kcli.command.command_runner import run, with_warnings
+from kcli.command.options import (
     INT,
     LONG,
     Refused,
@@ -24,7 +24,7 @@ from kcli.options import (
     option_group,
     refuse,
 )
-from kcli.output import print_output, transient
+from kcli.command.output import print_output, transient
 from kcli.perf import dates, judging
 from kcli.perf.consumed import DETAILED_HEADER, HEADER, Consumed
 from kcli.perf.consuming import ConsumerPerfOptions, Consuming
@@ -207,7 +207,7 @@ def _run(
     evaluation: judging.RunEvaluation,
     out: Rows | None,
 ) -> int:
-    from kcli.client.producer import wall_clock_ms
+    from kcli.client.producer.producer import wall_clock_ms
 
     date = functools.partial(_date, options.date_format or DATE_FORMAT)
     detailed = options.show_detailed_stats

@@ -9,21 +9,30 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from kcli import json_file
-from kcli.command import Manual, command
-from kcli.command_runner import CLUSTER, admin_config, confirm, reason, run
-from kcli.error_texts import exception
-from kcli.options import Refused, cluster, dry_run, exclude, option, option_group, require, yes
-from kcli.output import print_output, would
+from kcli.command import json_file
+from kcli.command.command import Manual, command
+from kcli.command.command_runner import CLUSTER, admin_config, confirm, reason, run
+from kcli.command.error_texts import exception
+from kcli.command.options import (
+    Refused,
+    cluster,
+    dry_run,
+    exclude,
+    option,
+    option_group,
+    require,
+    yes,
+)
+from kcli.command.output import print_output, would
+from kcli.command.statuses import DONE, FAILED
 from kcli.rows.listing import Rows, formatted, rows_if_asked
 from kcli.rows.shapes import RowField, RowShape
-from kcli.statuses import DONE, FAILED
 from kserver.errors import KafkaError
 from kserver.model import Offset, TopicPartition
 from kserver.wire.special_offsets import EARLIEST, LATEST
 
 if TYPE_CHECKING:
-    from kcli.client.admin import Admin
+    from kcli.client.admin.admin import Admin
 
 ALL = -1
 INT_MAX, LONG_MAX = (1 << 31) - 1, (1 << 63) - 1
@@ -98,7 +107,7 @@ def delete_records(options: SimpleNamespace) -> int:
 async def _delete(
     options: SimpleNamespace, offsets: Mapping[TopicPartition, Offset], out: Rows | None
 ) -> int:
-    from kcli.client.admin import Admin
+    from kcli.client.admin.admin import Admin
 
     async with Admin(admin_config(options)) as admin:
         if options.dry_run:

@@ -6,13 +6,13 @@ import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from kcli.command import Duration, Manual, command
-from kcli.command_runner import CLUSTER, admin_config, run
-from kcli.options import Refused, cluster, option, option_group
-from kcli.output import complain, print_output
+from kcli.command.command import Duration, Manual, command
+from kcli.command.command_runner import CLUSTER, admin_config, run
+from kcli.command.options import Refused, cluster, option, option_group
+from kcli.command.output import complain, print_output
+from kcli.command.statuses import DONE, FAILED, FOUND
 from kcli.rows.listing import formatted, rows_if_asked
 from kcli.rows.shapes import RowField, RowShape
-from kcli.statuses import DONE, FAILED, FOUND
 
 if TYPE_CHECKING:
     from kcli.doctor.checks import Finding
@@ -83,7 +83,7 @@ def doctor(options: SimpleNamespace) -> int:
 
 
 async def _doctor(options: SimpleNamespace) -> int:
-    from kcli.client.admin import Admin
+    from kcli.client.admin.admin import Admin
     from kcli.doctor.checks import CHECKS
     from kcli.doctor.snapshot import take
 

@@ -11,13 +11,22 @@ from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Self
 
-from kcli.command import Manual, command
-from kcli.options import INT, Refused, exclude, is_set, option, option_group, refuse, require
-from kcli.output import complain, print_output
-from kcli.progress import Progress
+from kcli.command.command import Manual, command
+from kcli.command.options import (
+    INT,
+    Refused,
+    exclude,
+    is_set,
+    option,
+    option_group,
+    refuse,
+    require,
+)
+from kcli.command.output import complain, print_output
+from kcli.command.progress import Progress
+from kcli.command.statuses import DONE, FAILED, FOUND
 from kcli.rows.listing import formatted, rows
 from kcli.segments.segment_shapes import ALL, EPOCHS, OFFSETS, shape_of
-from kcli.statuses import DONE, FAILED, FOUND
 from kserver.errors import KafkaError, ProtocolError, StorageError
 
 if TYPE_CHECKING:

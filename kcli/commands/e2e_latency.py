@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kcli.command import Manual, command
-from kcli.command_runner import run
-from kcli.options import (
+from kcli.command.command import Manual, command
+from kcli.command.command_runner import run
+from kcli.command.options import (
     CONNECTION,
     INT,
     attribute_of,
@@ -23,7 +23,7 @@ from kcli.options import (
     refuse,
     timeout,
 )
-from kcli.output import complain, print_output
+from kcli.command.output import complain, print_output
 from kcli.perf import judging
 from kcli.perf.round_trip import PARTITIONS, REPLICATION_FACTOR, RoundTrips, Trip
 from kcli.perf.tally import Sum, whole

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from kcli import release_features
-from kcli.command import OLDER, Manual, command
-from kcli.command_runner import CLUSTER, admin_config, confirm, reason, run
-from kcli.options import (
+from kcli.command.command import OLDER, Manual, command
+from kcli.command.command_runner import CLUSTER, admin_config, confirm, reason, run
+from kcli.command.options import (
     CONNECTION,
     INT,
     Refused,
@@ -23,15 +23,15 @@ from kcli.options import (
     refuse,
     yes,
 )
-from kcli.output import print_output
+from kcli.command.output import print_output
+from kcli.command.statuses import DONE
 from kcli.release_features import METADATA_VERSION
 from kcli.rows.listing import Rows, formatted, rows_if_asked
 from kcli.rows.shapes import RowField, RowShape
-from kcli.statuses import DONE
 
 if TYPE_CHECKING:
-    from kcli.client.admin import Admin
-    from kcli.client.features import FeatureUpdate, UpgradeType
+    from kcli.client.admin.admin import Admin
+    from kcli.client.admin.features import FeatureUpdate, UpgradeType
     from kserver.errors import KafkaError
 
 MANUAL = Manual(
@@ -196,7 +196,7 @@ async def _describe(options: SimpleNamespace, out: Rows | None) -> int:
 
 
 async def _update(options: SimpleNamespace, action: str) -> int:
-    from kcli.client.features import UpgradeType
+    from kcli.client.admin.features import UpgradeType
 
     if action == "upgrade":
         kind = UpgradeType.UPGRADE
@@ -231,7 +231,7 @@ def _outcome_text(
 
 
 def _updates(options: SimpleNamespace, action: str, kind: UpgradeType) -> dict[str, FeatureUpdate]:
-    from kcli.client.features import FeatureUpdate
+    from kcli.client.admin.features import FeatureUpdate
 
     if action == "disable":
         _are_different(options.feature)
@@ -342,7 +342,7 @@ def _level_text(name: str, level: int) -> str:
 
 
 def _admin(options: SimpleNamespace) -> Admin:
-    from kcli.client.admin import Admin
+    from kcli.client.admin.admin import Admin
 
     controllers = options.bootstrap_controller
     bootstrap = {} if controllers is None else {"bootstrap_controllers": controllers}

@@ -7,17 +7,25 @@ from collections.abc import Callable, Container, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple
 
-from kcli.command import OLDER, Manual, command
-from kcli.command_runner import CLUSTER, EXPECTED, admin_config, reason, run, status_of, unwrap
-from kcli.options import Refused, broker_list, cluster, name_filter, option, option_group
-from kcli.output import complain, print_output
+from kcli.command.command import OLDER, Manual, command
+from kcli.command.command_runner import (
+    CLUSTER,
+    EXPECTED,
+    admin_config,
+    reason,
+    run,
+    status_of,
+    unwrap,
+)
+from kcli.command.options import Refused, broker_list, cluster, name_filter, option, option_group
+from kcli.command.output import complain, print_output
 from kcli.rows.listing import Rows, formatted, rows
 from kcli.rows.shapes import RowField, RowShape
 from kserver.errors import KafkaError
 from kserver.model import TopicPartition
 
 if TYPE_CHECKING:
-    from kcli.client.admin import Admin
+    from kcli.client.admin.admin import Admin
     from kcli.client.offsets import ListedOffset
 
 TIMES = {
@@ -158,7 +166,7 @@ async def _list_offsets(options: SimpleNamespace, out: Rows) -> None:
 async def _offsets(
     options: SimpleNamespace,
 ) -> list[tuple[TopicPartition, ListedOffset | KafkaError]]:
-    from kcli.client.admin import Admin
+    from kcli.client.admin.admin import Admin
 
     rules = _rules(options)
     spec = _spec(options.time or "latest")

@@ -5,17 +5,17 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from kcli.command import Manual, command
-from kcli.command_runner import CLUSTER, EXPECTED, admin_config, reason, run, status_of
+from kcli.command.command import Manual, command
+from kcli.command.command_runner import CLUSTER, EXPECTED, admin_config, reason, run, status_of
+from kcli.command.options import cluster, exclude, option, option_group, refuse
+from kcli.command.output import print_output
+from kcli.command.statuses import DONE
 from kcli.groups.group_shapes import ANY, OTHER_TYPES, TYPES
 from kcli.groups.group_text import any_lines
-from kcli.options import cluster, exclude, option, option_group, refuse
-from kcli.output import print_output
 from kcli.rows.listing import formatted, rows
-from kcli.statuses import DONE
 
 if TYPE_CHECKING:
-    from kcli.client.group_descriptions import GroupListing
+    from kcli.client.group.group_descriptions import GroupListing
 
 ANY_TYPES = TYPES + OTHER_TYPES
 KINDS = ("consumer", "share", "streams")
@@ -65,7 +65,7 @@ def groups(options: SimpleNamespace) -> int:
 
 
 async def _list_groups(options: SimpleNamespace) -> list[GroupListing]:
-    from kcli.client.admin import Admin
+    from kcli.client.admin.admin import Admin
 
     async with Admin(admin_config(options)) as admin:
         return [group for group in await admin.groups.listings() if _is_selected(options, group)]

@@ -8,17 +8,9 @@ from types import SimpleNamespace
 
 import click
 
-from kcli.command import Manual, command
-from kcli.command_runner import CLUSTER, EXPECTED, admin_config, confirm, run
-from kcli.leader_elections import (
-    ElectionWords,
-    expected_outcomes,
-    outcomes,
-    preview,
-    print_outcomes,
-    print_refusal,
-)
-from kcli.options import (
+from kcli.command.command import Manual, command
+from kcli.command.command_runner import CLUSTER, EXPECTED, admin_config, confirm, run
+from kcli.command.options import (
     INT,
     cluster,
     dry_run,
@@ -30,10 +22,18 @@ from kcli.options import (
     refuse,
     yes,
 )
-from kcli.partition_files import PartitionFileWords, read_partitions
+from kcli.command.statuses import DONE
+from kcli.partitions.leader_elections import (
+    ElectionWords,
+    expected_outcomes,
+    outcomes,
+    preview,
+    print_outcomes,
+    print_refusal,
+)
+from kcli.partitions.partition_files import PartitionFileWords, read_partitions
 from kcli.rows.listing import Rows, formatted, rows_if_asked
 from kcli.rows.shapes import RowField, RowShape
-from kcli.statuses import DONE
 from kserver.model import ElectionType, TopicPartition
 
 API_TIMEOUT_MS, REQUEST_TIMEOUT_MS = "30000", "15000"
@@ -155,7 +155,7 @@ def _partitions(options: SimpleNamespace) -> list[TopicPartition] | None:
 async def _elect(
     options: SimpleNamespace, selection: Sequence[TopicPartition] | None, out: Rows | None
 ) -> int:
-    from kcli.client.admin import Admin
+    from kcli.client.admin.admin import Admin
 
     election = options.election_type
     config = admin_config(

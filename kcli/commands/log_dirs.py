@@ -7,17 +7,17 @@ import re
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from kcli.command import Manual, command
-from kcli.command_runner import CLUSTER, admin_config, run, unwrap
-from kcli.error_texts import exception
-from kcli.options import Refused, cluster, option, option_group, require
-from kcli.output import print_output
+from kcli.command.command import Manual, command
+from kcli.command.command_runner import CLUSTER, admin_config, run, unwrap
+from kcli.command.error_texts import exception
+from kcli.command.options import Refused, cluster, option, option_group, require
+from kcli.command.output import print_output
+from kcli.command.statuses import DONE
 from kcli.rows.listing import Rows, formatted, rows_if_asked
 from kcli.rows.shapes import RowField, RowShape
-from kcli.statuses import DONE
 
 if TYPE_CHECKING:
-    from kcli.client.admin import Admin, LogDirDescription
+    from kcli.client.admin.admin import Admin, LogDirDescription
     from kserver.model import BrokerId
 
 CLIENT_ID = "log-dirs-tool"
@@ -99,7 +99,7 @@ def log_dirs(options: SimpleNamespace) -> int:
 
 
 async def _describe(options: SimpleNamespace, out: Rows | None) -> int:
-    from kcli.client.admin import Admin
+    from kcli.client.admin.admin import Admin
 
     topics = set(_words(options.topic_list))
     async with Admin(admin_config(options, client_id=CLIENT_ID)) as admin:

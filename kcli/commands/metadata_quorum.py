@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import click
 
-from kcli.command import Manual, command
-from kcli.options import Refused, cluster, option, option_group
+from kcli.command.command import Manual, command
+from kcli.command.options import Refused, cluster, option, option_group
 
 REASON = (
     "The node does not support DESCRIBE_QUORUM: brokers of k have no quorum of their own "

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from kcli.command import Command, Manual
-from kcli.options import refuse
+from kcli.command.command import Command, Manual
+from kcli.command.options import refuse
 
 TESTS = {
     "producer": "producer_perf_test",

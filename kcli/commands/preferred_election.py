@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from kcli.command import Manual, command
-from kcli.command_runner import CLUSTER, EXPECTED, admin_config, run
-from kcli.leader_elections import ElectionWords, preview, print_outcomes, print_refusal
-from kcli.options import (
+from kcli.command.command import Manual, command
+from kcli.command.command_runner import CLUSTER, EXPECTED, admin_config, run
+from kcli.command.options import (
     Refused,
     cluster,
     dry_run,
@@ -20,9 +19,10 @@ from kcli.options import (
     option_group,
     refuse,
 )
-from kcli.output import print_output, would
-from kcli.partition_files import PartitionFileWords, read_partitions
-from kcli.statuses import DONE
+from kcli.command.output import print_output, would
+from kcli.command.statuses import DONE
+from kcli.partitions.leader_elections import ElectionWords, preview, print_outcomes, print_refusal
+from kcli.partitions.partition_files import PartitionFileWords, read_partitions
 from kserver.errors import StorageError
 from kserver.model import ElectionType, TopicPartition
 
@@ -105,7 +105,7 @@ def preferred_election(options: SimpleNamespace) -> int:
 
 
 async def _elect(options: SimpleNamespace, partitions: Sequence[TopicPartition] | None) -> int:
-    from kcli.client.admin import Admin
+    from kcli.client.admin.admin import Admin
 
     config = admin_config(
         options, default_api_timeout_ms=API_TIMEOUT_MS, request_timeout_ms=REQUEST_TIMEOUT_MS

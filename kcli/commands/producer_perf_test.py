@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kcli.command import OLDER, Manual, command
-from kcli.command_runner import run, with_warnings
-from kcli.java_patterns import PatternError
-from kcli.options import (
+from kcli.command.command import OLDER, Manual, command
+from kcli.command.command_runner import run, with_warnings
+from kcli.command.options import (
     INT,
     LONG,
     Refused,
@@ -29,14 +28,15 @@ from kcli.options import (
     refuse,
     timeout,
 )
-from kcli.output import print_output
+from kcli.command.output import print_output
+from kcli.command.statuses import FAILED
+from kcli.patterns.java_patterns import PatternError
 from kcli.perf import judging, payloads
 from kcli.perf.payloads import Payloads
 from kcli.perf.producing import ProducerLoad, Producing
 from kcli.perf.tally import Sum
 from kcli.rows.listing import Rows, formatted, rows_if_asked
 from kcli.rows.shapes import RowField, RowShape
-from kcli.statuses import FAILED
 
 if TYPE_CHECKING:
     from kcli.client.config import ProducerConfig

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kcli import json_file
-from kcli.command import OLDER, Manual, Milliseconds, command
-from kcli.command_runner import CLUSTER, EXPECTED, admin_config, run, status_of
-from kcli.options import (
+from kcli.command import json_file
+from kcli.command.command import OLDER, Manual, Milliseconds, command
+from kcli.command.command_runner import CLUSTER, EXPECTED, admin_config, run, status_of
+from kcli.command.options import (
     CONNECTION,
     INT,
     LONG,
@@ -24,16 +24,16 @@ from kcli.options import (
     refuse,
     require,
 )
-from kcli.output import print_output
+from kcli.command.output import print_output
+from kcli.command.statuses import DONE
 from kcli.rows.listing import Rows, formatted, rows
 from kcli.rows.shapes import RowField, RowShape
-from kcli.statuses import DONE
 
 PLANS = ("evacuate", "rebalance", "set-rf", "racks")
 BATCH = 50
 
 if TYPE_CHECKING:
-    from kcli.client.admin import Admin
+    from kcli.client.admin.admin import Admin
     from kcli.reassignment.actions import Verified
     from kcli.reassignment.plans import ReassignmentPlan
 
@@ -380,7 +380,7 @@ def _check(options: SimpleNamespace) -> str:
 
 
 def _admin(options: SimpleNamespace) -> Admin:
-    from kcli.client.admin import Admin
+    from kcli.client.admin.admin import Admin
 
     return Admin(admin_config(options, client_id=CLIENT_ID))
 

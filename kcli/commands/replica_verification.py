@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from kcli.command import OLDER, Manual, Milliseconds, command
-from kcli.command_runner import CLUSTER, admin_config, reason, run, unwrap
-from kcli.options import (
+from kcli.command.command import OLDER, Manual, Milliseconds, command
+from kcli.command.command_runner import CLUSTER, admin_config, reason, run, unwrap
+from kcli.command.options import (
     INT,
     LONG,
     Refused,
@@ -24,8 +24,9 @@ from kcli.options import (
     option_group,
     refuse,
 )
-from kcli.output import complain, print_output
-from kcli.replica_comparison import (
+from kcli.command.output import complain, print_output
+from kcli.command.statuses import DONE, FAILED, FOUND
+from kcli.partitions.replica_comparison import (
     OffsetsDiffer,
     Replica,
     ReplicaComparison,
@@ -34,14 +35,13 @@ from kcli.replica_comparison import (
 )
 from kcli.rows.listing import Rows, formatted, rows_if_asked
 from kcli.rows.shapes import RowField, RowShape
-from kcli.statuses import DONE, FAILED, FOUND
 from kserver.errors import KafkaError, ProtocolError
 from kserver.model import BrokerId, Offset, TopicPartition
 from kserver.wire.special_offsets import LATEST
 
 if TYPE_CHECKING:
-    from kcli.client.admin import Admin
-    from kcli.client.replica_fetches import ReplicaFetch
+    from kcli.client.admin.admin import Admin
+    from kcli.client.admin.replica_fetches import ReplicaFetch
 
 CLIENT_ID = "replica-verification"
 FETCH_BYTES, MAX_WAIT_MS, REPORT_EVERY_MS = 1 << 20, 1000, 30_000
@@ -181,7 +181,7 @@ def _check(options: SimpleNamespace) -> None:
 
 
 async def _verify(options: SimpleNamespace) -> int:
-    from kcli.client.admin import Admin
+    from kcli.client.admin.admin import Admin
 
     async with Admin(admin_config(options, client_id=CLIENT_ID)) as admin:
         placed = await _replicas_by_broker(admin, options)
@@ -265,7 +265,7 @@ class _Fetches:
     async def of(
         self, broker: BrokerId, offsets: Mapping[TopicPartition, Offset]
     ) -> dict[TopicPartition, ReplicaFetch]:
-        from kcli.client.replica_fetches import NOTHING
+        from kcli.client.admin.replica_fetches import NOTHING
 
         try:
             responses = await self.ask(broker, offsets, self.max_wait_ms)
@@ -289,7 +289,7 @@ class _Fetches:
         """Fetch replicas. Raises OSError, KafkaError or ProtocolError if the broker does not
         respond.
         """
-        from kcli.client.replica_fetches import fetch_replicas
+        from kcli.client.admin.replica_fetches import fetch_replicas
 
         return await fetch_replicas(
             self._cluster,
@@ -352,7 +352,7 @@ def _print_with_time(text: str) -> None:
 
 
 async def _sum_up(options: SimpleNamespace, out: Rows | None) -> int:
-    from kcli.client.admin import Admin
+    from kcli.client.admin.admin import Admin
 
     async with Admin(admin_config(options, client_id=CLIENT_ID)) as admin:
         placed = await _replicas_by_broker(admin, options)

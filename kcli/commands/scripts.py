@@ -9,10 +9,10 @@ from types import SimpleNamespace
 
 import click
 
-from kcli.command import Manual, command, command_named
-from kcli.options import Refused, dry_run, option, option_group, refuse
-from kcli.output import print_output, would
-from kcli.statuses import DONE
+from kcli.command.command import Manual, command, command_named
+from kcli.command.options import Refused, dry_run, option, option_group, refuse
+from kcli.command.output import print_output, would
+from kcli.command.statuses import DONE
 
 INSTALL = "install"
 MARK = "# Written by k scripts install."
@@ -80,7 +80,7 @@ def _install(directory: Path, options: SimpleNamespace) -> int:
 
 def scripts_of(k: str) -> dict[str, str]:
     """Return the scripts by Kafka's name; `k` is the command that they run."""
-    from kcli.command_list import COMMANDS
+    from kcli.command.command_list import COMMANDS
 
     commands = [name for group in COMMANDS.values() for name in group]
     kafkas = {command_named(name).manual.kafka: name for name in commands}

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import click
 
-from kcli.command import Manual, command
-from kcli.options import option, option_group, refuse
-from kcli.output import discard_unwritable
+from kcli.command.command import Manual, command
+from kcli.command.options import option, option_group, refuse
+from kcli.command.output import discard_unwritable
 
 CONSOLE = "kafkaServer.out"
 
@@ -94,7 +94,7 @@ def server_start(options: SimpleNamespace) -> int:
 
     The broker logs to standard output; with -daemon, to the file kafkaServer.out in $LOG_DIR.
     """
-    from kserver import process
+    from kserver.broker import process
 
     if len(options.properties) > 1:
         refuse(f"Found non argument parameters: {','.join(options.properties[1:])}")
@@ -105,7 +105,7 @@ def server_start(options: SimpleNamespace) -> int:
         discard_unwritable()
         return process.run(config)
 
-    from kcli import background
+    from kcli.servers import background
     from kserver.config.broker import user_data_directory
 
     logs = os.environ.get("LOG_DIR") or f"{user_data_directory(os.environ)}/logs"

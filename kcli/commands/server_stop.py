@@ -10,9 +10,9 @@ from itertools import pairwise
 from types import SimpleNamespace
 from typing import NamedTuple
 
-from kcli.command import Manual, command
-from kcli.options import Refused, key_values, option, option_group, read_properties
-from kcli.output import complain, print_output
+from kcli.command.command import Manual, command
+from kcli.command.options import Refused, key_values, option, option_group, read_properties
+from kcli.command.output import complain, print_output
 
 MANUAL = Manual(
     kafka="kafka-server-stop.sh",

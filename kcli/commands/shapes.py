@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import click
 
-from kcli.command import Manual, command, command_named
-from kcli.command_list import COMMANDS
-from kcli.options import exclude, option, option_group, refuse
-from kcli.output import print_output
+from kcli.command.command import Manual, command, command_named
+from kcli.command.command_list import COMMANDS
+from kcli.command.options import exclude, option, option_group, refuse
+from kcli.command.output import print_output
 from kcli.rows.listing import formatted, rows, shapes_of
 from kcli.rows.shapes import ERROR, RowField, RowShape, schema
 from kcli.spark.jobs import JOBS, job_named

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import click
 
-from kcli.command import Duration, Manual, command
-from kcli.options import INT, Refused, is_set, option, option_group, refuse
-from kcli.output import complain, print_output
+from kcli.command.command import Duration, Manual, command
+from kcli.command.options import INT, Refused, is_set, option, option_group, refuse
+from kcli.command.output import complain, print_output
+from kcli.command.statuses import DONE, FAILED
 from kcli.rows.listing import formatted, rows_if_asked
 from kcli.rows.shapes import RowField, RowShape
-from kcli.statuses import DONE, FAILED
 
 HOST = "127.0.0.1"
 PORT = 7077

@@ -13,9 +13,9 @@ from types import SimpleNamespace
 
 import click
 
-from kcli.command import Command, Manual, command
-from kcli.options import Refused, option, option_group, read_properties, refuse
-from kcli.output import print_output
+from kcli.command.command import Command, Manual, command
+from kcli.command.options import Refused, option, option_group, read_properties, refuse
+from kcli.command.output import print_output
 from kcli.spark import installation, jobs, package_archive
 from kcli.spark.submission import (
     WITH_DEFAULTS,

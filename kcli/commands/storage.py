@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kcli.command import Integer, Manual, command
-from kcli.options import Refused, option, option_group, refuse, require
-from kcli.output import print_output
+from kcli.command.command import Integer, Manual, command
+from kcli.command.options import Refused, option, option_group, refuse, require
+from kcli.command.output import print_output
 
 if TYPE_CHECKING:
     from kserver.config.broker import BrokerConfig
@@ -74,7 +74,7 @@ def storage(options: SimpleNamespace) -> int:
 
     The broker must not be running.  The file and the overrides are those of k server-start.
     """
-    from kserver import process
+    from kserver.broker import process
 
     action, *files = options.words or ("",)
     if action not in ACTIONS or len(files) > 1:
@@ -84,9 +84,9 @@ def storage(options: SimpleNamespace) -> int:
 
 
 def _rebuild(config: BrokerConfig) -> int:
-    from kserver import process
+    from kserver.broker import process
+    from kserver.broker.rebuild import Rebuild
     from kserver.errors import StorageError
-    from kserver.rebuild import Rebuild
     from kserver.world.embedded import EmbeddedZooKeeper
 
     world = process.real_world(config)

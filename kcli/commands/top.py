@@ -10,13 +10,13 @@ from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from kcli.command import Duration, Manual, command
-from kcli.command_runner import CLUSTER, admin_config, reason, run
-from kcli.options import INT, cluster, name_filter, option, option_group, refuse
-from kcli.output import is_redrawable
+from kcli.command.command import Duration, Manual, command
+from kcli.command.command_runner import CLUSTER, admin_config, reason, run
+from kcli.command.options import INT, cluster, name_filter, option, option_group, refuse
+from kcli.command.output import is_redrawable
+from kcli.command.statuses import DONE, FAILED
 from kcli.rows.listing import Rows, formatted, rows_if_asked
 from kcli.rows.shapes import RowField, RowShape
-from kcli.statuses import DONE, FAILED
 
 if TYPE_CHECKING:
     from kcli.client.cluster import Cluster
@@ -182,7 +182,7 @@ def top(options: SimpleNamespace) -> int:
 async def _top(
     options: SimpleNamespace, views: Sequence[str], count: int | None, out: Rows | None
 ) -> int:
-    from kcli.client.admin import Admin
+    from kcli.client.admin.admin import Admin
     from kcli.top import screen
     from kcli.top.snapshot import Selection
 
@@ -215,7 +215,7 @@ async def _looks(
     """Yield samples for ever. Raises an error if the first one fails; later the cluster may be
     unreachable for a while.
     """
-    from kcli.reachability import os_reason
+    from kcli.servers.reachability import os_reason
     from kcli.top.rates import History
     from kcli.top.snapshot import FAILURES, take
 

@@ -8,9 +8,8 @@ from collections.abc import AsyncIterator, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from kcli import topic_lines
-from kcli.command import OLDER, Manual, command
-from kcli.command_runner import (
+from kcli.command.command import OLDER, Manual, command
+from kcli.command.command_runner import (
     CLUSTER,
     EXPECTED,
     admin_config,
@@ -21,7 +20,7 @@ from kcli.command_runner import (
     status_of,
     unwrap,
 )
-from kcli.options import (
+from kcli.command.options import (
     INT,
     SERVER_VARIABLE,
     Declined,
@@ -37,15 +36,16 @@ from kcli.options import (
     require,
     yes,
 )
-from kcli.output import complain, print_output, would
+from kcli.command.output import complain, print_output, would
+from kcli.command.statuses import DONE, FOUND
+from kcli.rows import topic_lines
 from kcli.rows.listing import Rows, formatted, rows
 from kcli.rows.shapes import RowField, RowShape
-from kcli.statuses import DONE, FOUND
-from kcli.topic_ids import id_text, topic_id
-from kcli.topic_lines import DESCRIBE, OVERRIDES, REPORTS
+from kcli.rows.topic_ids import id_text, topic_id
+from kcli.rows.topic_lines import DESCRIBE, OVERRIDES, REPORTS
 
 if TYPE_CHECKING:
-    from kcli.client.admin import Admin, CreatedTopic, TopicDescription, TopicListing
+    from kcli.client.admin.admin import Admin, CreatedTopic, TopicDescription, TopicListing
 
 ACTIONS = ("list", "describe", "create", "alter", "delete")
 UNHEALTHY = ("under-replicated-partitions", "under-min-isr-partitions", "unavailable-partitions")
@@ -220,7 +220,7 @@ def _shape(options: SimpleNamespace) -> RowShape:
 
 
 async def _act(options: SimpleNamespace, out: Rows | None = None) -> int:
-    from kcli.client.admin import Admin
+    from kcli.client.admin.admin import Admin
 
     async with Admin(admin_config(options)) as admin:
         if options.describe:
@@ -248,7 +248,7 @@ async def _list(admin: Admin, options: SimpleNamespace, out: Rows | None) -> Non
 
 
 async def _create(admin: Admin, options: SimpleNamespace) -> None:
-    from kcli.client.admin import NewTopic
+    from kcli.client.admin.admin import NewTopic
     from kserver.errors import ErrorCode, KafkaError
 
     config = _topic_config(options.config)
@@ -281,7 +281,7 @@ async def _create(admin: Admin, options: SimpleNamespace) -> None:
 
 
 async def _alter(admin: Admin, options: SimpleNamespace) -> None:
-    from kcli.client.admin import NewPartitions
+    from kcli.client.admin.admin import NewPartitions
 
     assignments = _assignments(options.replica_assignment)
     names = await _existing(admin, options)
@@ -349,7 +349,7 @@ async def _describe_topics(admin: Admin, options: SimpleNamespace) -> list[Topic
 
 
 async def _views(admin: Admin, options: SimpleNamespace) -> AsyncIterator[topic_lines.View]:
-    from kcli.client.admin import ResourceType
+    from kcli.client.admin.admin import ResourceType
 
     topics = await _describe_topics(admin, options)
     if not topics:

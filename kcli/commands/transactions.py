@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
-from kcli.command import OLDER, Integer, Manual, Milliseconds, command
-from kcli.command_runner import (
+from kcli.command.command import OLDER, Integer, Manual, Milliseconds, command
+from kcli.command.command_runner import (
     CLUSTER,
     EXPECTED,
     admin_config,
@@ -21,7 +21,7 @@ from kcli.command_runner import (
     status_of,
     unwrap,
 )
-from kcli.options import (
+from kcli.command.options import (
     INT,
     LONG,
     Refused,
@@ -33,15 +33,15 @@ from kcli.options import (
     refuse,
     yes,
 )
-from kcli.output import print_output, would
+from kcli.command.output import print_output, would
+from kcli.command.statuses import DONE, FAILED
 from kcli.rows.listing import Rows, formatted, rows_if_asked
 from kcli.rows.shapes import RowField, RowShape
-from kcli.statuses import DONE, FAILED
 from kserver.model import TopicPartition
 
 if TYPE_CHECKING:
-    from kcli.client.admin import Admin
-    from kcli.client.transaction_admin import AbortTransactionSpec
+    from kcli.client.admin.admin import Admin
+    from kcli.client.admin.transaction_admin import AbortTransactionSpec
 
 MANUAL = Manual(
     kafka="kafka-transactions.sh",
@@ -347,7 +347,7 @@ async def _list(options: SimpleNamespace, admin: Admin) -> list[Row]:
 
 
 def _states(text: str) -> list[str]:
-    from kcli.client.transaction_admin import STATES
+    from kcli.client.admin.transaction_admin import STATES
 
     by_name = {state.lower(): state for state in STATES}
     words = [word.strip() for word in text.split(",")]
@@ -451,7 +451,7 @@ async def _abort(options: SimpleNamespace) -> int:
 
 
 async def _open_transaction(options: SimpleNamespace, admin: Admin) -> AbortTransactionSpec:
-    from kcli.client.transaction_admin import AbortTransactionSpec
+    from kcli.client.admin.transaction_admin import AbortTransactionSpec
 
     partition = TopicPartition(options.topic, options.partition)
     if options.start_offset is None:
@@ -500,7 +500,7 @@ def _failing(what: str) -> Iterator[None]:
 
 
 def _admin(options: SimpleNamespace) -> Admin:
-    from kcli.client.admin import Admin
+    from kcli.client.admin.admin import Admin
 
     return Admin(admin_config(options))
 

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from kcli.client.consumer.listener import RebalanceListener
 from kcli.client.errors import ClientError
-from kcli.client.listener import RebalanceListener
-from kcli.command import Manual, Milliseconds, command
-from kcli.command_runner import reason, run, with_warnings
-from kcli.options import (
+from kcli.command.command import Manual, Milliseconds, command
+from kcli.command.command_runner import reason, run, with_warnings
+from kcli.command.options import (
     CONNECTION,
     INT,
     bootstrap_server,
@@ -26,14 +26,14 @@ from kcli.options import (
     refuse,
     timeout,
 )
-from kcli.output import print_output
-from kcli.statuses import DONE
+from kcli.command.output import print_output
+from kcli.command.statuses import DONE
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import Offset, TopicPartition
 
 if TYPE_CHECKING:
     from kcli.client.config import ConsumerConfig
-    from kcli.client.consumer import Consumer, ConsumerRecord
+    from kcli.client.consumer.consumer import Consumer, ConsumerRecord
 
 CLASSIC, CONSUMER = "classic", "consumer"
 RANGE = "org.apache.kafka.clients.consumer.RangeAssignor"
@@ -182,7 +182,7 @@ class VerifiableConsumer(RebalanceListener):
 
     async def all(self) -> None:
         """Raises the errors of poll."""
-        from kcli.client.consumer import Consumer
+        from kcli.client.consumer.consumer import Consumer
 
         was_started = was_stopped = False
         try:

@@ -11,10 +11,10 @@ import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from kcli.command import Manual, command
-from kcli.command_runner import reason, run, with_warnings
-from kcli.error_texts import exception
-from kcli.options import (
+from kcli.command.command import Manual, command
+from kcli.command.command_runner import reason, run, with_warnings
+from kcli.command.error_texts import exception
+from kcli.command.options import (
     CONNECTION,
     INT,
     LONG,
@@ -27,13 +27,13 @@ from kcli.options import (
     refuse,
     timeout,
 )
-from kcli.output import print_output
-from kcli.statuses import DONE
+from kcli.command.output import print_output
+from kcli.command.statuses import DONE
 from kserver.errors import KafkaError
 
 if TYPE_CHECKING:
     from kcli.client.config import ProducerConfig
-    from kcli.client.producer import Producer, RecordMetadata
+    from kcli.client.producer.producer import Producer, RecordMetadata
 
 MANUAL = Manual(
     kafka="kafka-verifiable-producer.sh",
@@ -132,7 +132,7 @@ class VerifiableProducer:
         """Why no event can be printed any more."""
 
     async def all(self) -> None:
-        from kcli.client.producer import Producer
+        from kcli.client.producer.producer import Producer
 
         producer = Producer(self._config)
         await producer.start()

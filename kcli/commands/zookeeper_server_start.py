@@ -12,9 +12,9 @@ from types import SimpleNamespace
 import click
 
 from kcli.apache_zookeeper import plan
-from kcli.command import Manual, command
-from kcli.options import option, option_group, refuse
-from kcli.output import discard_unwritable
+from kcli.command.command import Manual, command
+from kcli.command.options import option, option_group, refuse
+from kcli.command.output import discard_unwritable
 
 CONSOLE = "zookeeper.out"
 
@@ -106,7 +106,7 @@ def zookeeper_server_start(options: SimpleNamespace) -> int:
     The server logs to standard output; with -daemon, to the file zookeeper.out in $LOG_DIR.
     """
     from kserver.config import properties
-    from kserver.zookeeper import process
+    from kserver.zookeeper_server import process
 
     if len(options.properties) != 1:
         refuse("name one zookeeper.properties, with dataDir and clientPort")
@@ -143,7 +143,7 @@ def _apache(options: SimpleNamespace, server: plan.ApacheServer, path: str) -> i
 def _in_background(
     serve: Callable[[Callable[[], None]], int], is_up: Callable[[], bool] | None = None
 ) -> int:
-    from kcli import background
+    from kcli.servers import background
     from kserver.config.broker import user_data_directory
 
     logs = os.environ.get("LOG_DIR") or f"{user_data_directory(os.environ)}/logs"

@@ -7,9 +7,9 @@ from contextlib import suppress
 from itertools import pairwise
 from types import SimpleNamespace
 
-from kcli.command import Manual, command
+from kcli.command.command import Manual, command
+from kcli.command.output import print_output
 from kcli.commands.server_stop import running, signal_named
-from kcli.output import print_output
 
 START = "zookeeper-server-start"
 MAIN = "quorumpeermain"

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kcli.command import Command, Manual, command
-from kcli.options import Refused, option, option_group, refuse
-from kcli.output import print_output
+from kcli.command.command import Command, Manual, command
+from kcli.command.options import Refused, option, option_group, refuse
+from kcli.command.output import print_output
 
 if TYPE_CHECKING:
     from kcli.zookeeper_shell import ZooKeeperShell

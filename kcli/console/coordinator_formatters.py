@@ -15,7 +15,7 @@ from kserver.txn import records as of_transactions
 from kserver.wire.schema import KeyedRecords, UnknownKind
 
 if TYPE_CHECKING:
-    from kcli.client.consumer import FetchedBatch
+    from kcli.client.consumer.consumer import FetchedBatch
     from kserver.wire.batch import Record
 
 OFFSETS = frozenset({0, of_groups.OFFSET_COMMIT})

@@ -34,7 +34,7 @@ from kcli.console.incoming import Incoming, Unreadable
 from kserver.model import NO_TIMESTAMP
 
 if TYPE_CHECKING:
-    from kcli.client.consumer import FetchedBatch
+    from kcli.client.consumer.consumer import FetchedBatch
     from kserver.wire.records import Row
 
 _OF_KCAT = {"payload": "value", "ts": "timestamp"}

@@ -14,7 +14,7 @@ from kserver.model import Offset, TopicPartition
 
 if TYPE_CHECKING:
     from kcli.client.config import ConsumerConfig
-    from kcli.client.consumer import Consumer, FetchedBatch
+    from kcli.client.consumer.consumer import Consumer, FetchedBatch
 
 RECORDS_AT_ONCE = 20_000
 LOOK_MS = 50
@@ -134,7 +134,7 @@ async def _last(
     consumer of its own, whose last fetch does not wait for new records: otherwise the first printed
     record would be delayed by it.
     """
-    from kcli.client.consumer import Consumer
+    from kcli.client.consumer.consumer import Consumer
     from kcli.client.serialization import BYTES_IN
 
     config = replace(config, fetch_max_wait_ms=PROBE_WAIT_MS)

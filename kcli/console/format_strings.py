@@ -33,7 +33,7 @@ from kcli.console.formatter import Unprintable
 from kserver.wire.batch import Record
 
 if TYPE_CHECKING:
-    from kcli.client.consumer import FetchedBatch
+    from kcli.client.consumer.consumer import FetchedBatch
 
 Number = Callable[["FetchedBatch", Record], int]
 Text = Callable[["FetchedBatch", Record], bytes | None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from kcli.client.consumer import FetchedBatch, Record
+    from kcli.client.consumer.consumer import FetchedBatch, Record
 
 
 class Unprintable(Exception):

@@ -15,7 +15,7 @@ from kcli.console.encodings import Encoding, NotEncodable
 from kcli.console.formatter import Formatter, Unprintable
 
 if TYPE_CHECKING:
-    from kcli.client.consumer import FetchedBatch, Record
+    from kcli.client.consumer.consumer import FetchedBatch, Record
 
 Show = Callable[[bytes], bytes]
 

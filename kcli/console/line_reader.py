@@ -20,7 +20,7 @@ from collections.abc import Mapping
 
 from kcli.console.encodings import Encoding, NotEncodable
 from kcli.console.incoming import Incoming, TooLarge, Unreadable
-from kcli.java_patterns import PatternError, compiled_for_bytes, split
+from kcli.patterns.java_patterns import PatternError, compiled_for_bytes, split
 
 _TIMESTAMP = re.compile(rb"(?:(?:CreateTime|LogAppendTime):)?([0-9]{1,19})")
 _NO_TIMESTAMP = (b"CreateTime:-1", b"NO_TIMESTAMP")

@@ -9,20 +9,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kcli.client.errors import ClusterUnreachable
-from kcli.command_runner import EXPECTED, reason
+from kcli.command.command_runner import EXPECTED, reason
+from kcli.command.options import Refused
+from kcli.command.output import complain, print_bytes
 from kcli.console.extent import RECORDS_AT_ONCE, UpTo, seek
 from kcli.console.formatter import Formatter, Unprintable
 from kcli.console.offset_range import OffsetRange
 from kcli.console.record_filter import RecordFilter
 from kcli.console.standard_output import StandardOutput
-from kcli.java_patterns import compiled
-from kcli.options import Refused
-from kcli.output import complain, print_bytes
+from kcli.patterns.java_patterns import compiled
 from kserver.model import Offset, TopicPartition
 
 if TYPE_CHECKING:
     from kcli.client.config import ConsumerConfig
-    from kcli.client.consumer import Consumer, FetchedBatch
+    from kcli.client.consumer.consumer import Consumer, FetchedBatch
     from kcli.client.topic_metadata import TopicMetadata
 
 LOOK_AGAIN_S = 0.1
@@ -80,7 +80,7 @@ class Reading:
         Raises Unprintable, Refused if a partition does not exist, ClusterUnreachable, and errors of
         the consumer's poll.
         """
-        from kcli.client.consumer import Consumer
+        from kcli.client.consumer.consumer import Consumer
         from kcli.client.serialization import BYTES_IN
 
         async with Consumer(self._config, **BYTES_IN) as consumer:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from kcli.java_patterns import PatternError, compiled_for_bytes
+from kcli.patterns.java_patterns import PatternError, compiled_for_bytes
 from kserver.wire.records import Row
 
 Test = Callable[[Row], bool]

@@ -10,17 +10,17 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from kcli.client.errors import ClientError
-from kcli.command_runner import reason
+from kcli.command.command_runner import reason
+from kcli.command.output import complain, prompt
+from kcli.command.progress import Progress
 from kcli.console import input
 from kcli.console.incoming import InputFormat, TooLarge, Unreadable
 from kcli.console.pace import RecordPace
-from kcli.output import complain, prompt
-from kcli.progress import Progress
 from kserver.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from kcli.client.config import ProducerConfig
-    from kcli.client.producer import BatchResult, Producer
+    from kcli.client.producer.producer import BatchResult, Producer
 
 VALUES_AT_ONCE = 2000
 RECORD_OVERHEAD = 128
@@ -71,7 +71,7 @@ class Sending:
 
     async def all_of_stdin(self) -> None:
         """Send until the end of the input, or until no more can be sent."""
-        from kcli.client.producer import Producer
+        from kcli.client.producer.producer import Producer
         from kcli.client.serialization import BYTES_OUT
 
         format = self._format

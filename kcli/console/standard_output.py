@@ -13,7 +13,7 @@ import stat
 import sys
 from collections.abc import Callable
 
-from kcli.output import print_bytes, transient, visible
+from kcli.command.output import print_bytes, transient, visible
 
 PIECE_BYTES = select.PIPE_BUF
 """A pipe that is writable by poll(2) takes at least this many bytes without blocking."""

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from kcli.client.descriptions import PartitionDescription
+from kcli.client.admin.descriptions import PartitionDescription
 from kcli.doctor.snapshot import REBALANCING, ClusterSnapshot, lags
 from kserver.errors import KafkaError
 from kserver.model import BrokerId, TopicPartition

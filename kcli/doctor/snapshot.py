@@ -7,24 +7,24 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from kcli.client.cluster import addresses_of
-from kcli.client.descriptions import (
+from kcli.client.admin.descriptions import (
     ConfigEntry,
     LogDirDescription,
     Reassignment,
     ResourceType,
     TopicDescription,
 )
+from kcli.client.cluster import addresses_of
 from kcli.client.errors import ClientError
 from kcli.client.offsets import READ_COMMITTED
-from kcli.command_runner import reason
-from kcli.reachability import BrokerUnreachable, unreachable, versions_at
+from kcli.command.command_runner import reason
+from kcli.servers.reachability import BrokerUnreachable, unreachable, versions_at
 from kserver.errors import KafkaError, ProtocolError
 from kserver.model import BrokerId, Offset, TopicPartition
 from kserver.wire.special_offsets import LATEST, MAX_TIMESTAMP
 
 if TYPE_CHECKING:
-    from kcli.client.admin import Admin
+    from kcli.client.admin.admin import Admin
     from kcli.client.cluster import Node
 
 REBALANCING = frozenset({"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})

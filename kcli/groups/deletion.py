@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from kcli import error_texts
-from kcli.command_runner import confirm, unwrap
+from kcli.command import error_texts
+from kcli.command.command_runner import confirm, unwrap
+from kcli.command.output import print_output, would
+from kcli.command.statuses import DONE, FAILED
 from kcli.groups import group_text
 from kcli.groups.group_queries import DEAD, failure
 from kcli.groups.offset_reset import in_words
-from kcli.output import print_output, would
-from kcli.statuses import DONE, FAILED
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import TopicPartition
 
 if TYPE_CHECKING:
-    from kcli.client.admin import Admin
+    from kcli.client.admin.admin import Admin
 
 UNKNOWN_PARTITION = -1
 _OF_GROUP = frozenset(

@@ -7,6 +7,9 @@ from itertools import repeat
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from kcli.command.options import Refused
+from kcli.command.output import complain, print_output
+from kcli.command.statuses import DONE, FAILED
 from kcli.groups import group_text
 from kcli.groups.group_queries import (
     DEAD,
@@ -19,15 +22,12 @@ from kcli.groups.group_queries import (
     readings,
 )
 from kcli.groups.group_text import GroupPosition, assignment_words
-from kcli.options import Refused
-from kcli.output import complain, print_output
 from kcli.rows.listing import Rows
-from kcli.statuses import DONE, FAILED
 from kserver.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from kcli.client.admin import Admin
-    from kcli.client.group_descriptions import GroupDescription
+    from kcli.client.admin.admin import Admin
+    from kcli.client.group.group_descriptions import GroupDescription
 
 
 async def print_list(

@@ -6,16 +6,16 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from kcli import error_texts
-from kcli.command_runner import unwrap
+from kcli.command import error_texts
+from kcli.command.command_runner import unwrap
+from kcli.command.options import Refused
 from kcli.groups.group_text import GroupPosition
-from kcli.options import Refused
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import Offset, TopicPartition
 
 if TYPE_CHECKING:
-    from kcli.client.admin import Admin
-    from kcli.client.group_descriptions import CommittedOffset, GroupDescription, GroupListing
+    from kcli.client.admin.admin import Admin
+    from kcli.client.group.group_descriptions import CommittedOffset, GroupDescription, GroupListing
 
 EMPTY, DEAD = "Empty", "Dead"
 REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from kcli.client.group_descriptions import GroupDescription, GroupListing, GroupMember
+from kcli.client.group.group_descriptions import GroupDescription, GroupListing, GroupMember
 from kserver.model import LeaderEpoch, Offset, TopicPartition
 
 NOTHING = "-"

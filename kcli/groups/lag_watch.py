@@ -11,20 +11,20 @@ from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from kcli.command.options import Refused
+from kcli.command.output import is_redrawable, print_output, visible
 from kcli.groups import lag
 from kcli.groups.description import existing
 from kcli.groups.group_queries import DEAD, Ages, readings
 from kcli.groups.group_text import NOTHING, GroupPosition
 from kcli.groups.lag import GroupLag, Look, PartitionLag, Trend
-from kcli.options import Refused
-from kcli.output import is_redrawable, print_output, visible
 from kcli.rows.listing import Rows
 from kserver.errors import KafkaError
 from kserver.model import Offset, TopicPartition
 from kserver.wire.special_offsets import EARLIEST
 
 if TYPE_CHECKING:
-    from kcli.client.admin import Admin
+    from kcli.client.admin.admin import Admin
 
 EVERY_S = 1.0
 """Seconds between samples with --until-lag, without --watch."""

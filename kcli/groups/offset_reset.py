@@ -8,20 +8,20 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from kcli.command_runner import raise_first, unwrap
+from kcli.command.command_runner import raise_first, unwrap
+from kcli.command.options import Refused, is_set, refuse
+from kcli.command.output import complain, print_output
+from kcli.command.statuses import DONE, FAILED
 from kcli.groups import group_text, plan_files, times
 from kcli.groups.group_queries import DEAD, EMPTY, committed, describe_groups, failure
 from kcli.groups.plan_files import Plan
-from kcli.options import Refused, is_set, refuse
-from kcli.output import complain, print_output
 from kcli.rows.listing import Rows
-from kcli.statuses import DONE, FAILED
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import Offset, TopicPartition
 from kserver.wire.special_offsets import EARLIEST, LATEST
 
 if TYPE_CHECKING:
-    from kcli.client.admin import Admin
+    from kcli.client.admin.admin import Admin
 
 SCENARIOS = (
     "to-offset",
@@ -75,7 +75,7 @@ async def reset(
 
 
 async def _commit(admin: Admin, group: str, offsets: Offsets) -> None:
-    from kcli.client.group_descriptions import CommittedOffset
+    from kcli.client.group.group_descriptions import CommittedOffset
 
     raise_first(
         await admin.groups.commit(

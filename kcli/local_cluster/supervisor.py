@@ -25,11 +25,18 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from kcli.command.options import Refused
+from kcli.command.output import complain, print_output
 from kcli.local_cluster.membership import is_complete
 from kcli.local_cluster.plan import HOST, LocalClusterPlan, left_alone
-from kcli.options import Refused
-from kcli.output import complain, print_output
-from kcli.server_processes import READY, ending, fork, load_servers, serve_broker, serve_zookeeper
+from kcli.servers.server_processes import (
+    READY,
+    ending,
+    fork,
+    load_servers,
+    serve_broker,
+    serve_zookeeper,
+)
 from kserver.log.directory import WRONG_CLUSTER
 
 STOP_TIMEOUT_S = 30

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from kcli.client.consumer.listener import RebalanceListener
 from kcli.client.errors import ClusterUnreachable
-from kcli.client.listener import RebalanceListener
 from kcli.perf.consumed import Consumed
 from kserver.model import TopicPartition
 
 if TYPE_CHECKING:
     from kcli.client.config import ConsumerConfig
-    from kcli.client.consumer import Consumer
+    from kcli.client.consumer.consumer import Consumer
     from kcli.client.topic_metadata import TopicMetadata
 
 POLL_MS = 100
@@ -71,7 +71,7 @@ class Consuming:
 
         Raises ClusterUnreachable, and errors of the consumer's poll.
         """
-        from kcli.client.consumer import Consumer
+        from kcli.client.consumer.consumer import Consumer
         from kcli.client.serialization import BYTES_IN
 
         async with Consumer(self._config, **BYTES_IN) as consumer:

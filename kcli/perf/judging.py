@@ -19,13 +19,13 @@ from typing import Any
 
 import click
 
-from kcli.options import INT, Refused, option, option_group, refuse
-from kcli.output import complain
+from kcli.command.options import INT, Refused, option, option_group, refuse
+from kcli.command.output import complain
+from kcli.command.statuses import FOUND
 from kcli.perf import criteria, history
 from kcli.perf.criteria import Criterion
 from kcli.perf.history import Run
 from kcli.rows.listing import Rows
-from kcli.statuses import FOUND
 from kserver import __version__
 
 NO_METRICS = (

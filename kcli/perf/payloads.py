@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Protocol
 
-from kcli import java_patterns
+from kcli.patterns import java_patterns
 
 POOL_BYTES = 4 << 20
 """Far more than a batch, so that no value occurs twice in a compressed batch."""

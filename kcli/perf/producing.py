@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from kcli.command_runner import reason
+from kcli.command.command_runner import reason
 from kcli.perf.payloads import Payloads
 from kcli.perf.schedule import Fixed, Schedule, Unlimited
 from kcli.perf.tally import Sum, Tally
 
 if TYPE_CHECKING:
     from kcli.client.config import ProducerConfig
-    from kcli.client.producer import BatchResult, Producer
+    from kcli.client.producer.producer import BatchResult, Producer
 
 AT_ONCE = 2000
 
@@ -85,7 +85,7 @@ class Producing:
         Raises TimedOut if there is no topic or no memory in time, KafkaError if a record is too
         large, TransactionFailed if a commit fails; measurements until then are kept.
         """
-        from kcli.client.producer import Producer, wall_clock_ms
+        from kcli.client.producer.producer import Producer, wall_clock_ms
         from kcli.client.serialization import BYTES_OUT
 
         loop = asyncio.get_running_loop()

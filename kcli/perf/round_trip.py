@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
-from kcli.command_runner import raise_first
-from kcli.options import Refused
+from kcli.command.command_runner import raise_first
+from kcli.command.options import Refused
 from kcli.perf.payloads import letters
 from kcli.perf.tally import Sum, Tally
 from kserver.model import TopicPartition
 
 if TYPE_CHECKING:
     from kcli.client.config import AdminConfig, ConsumerConfig, ProducerConfig
-    from kcli.client.consumer import Consumer, ConsumerRecord
+    from kcli.client.consumer.consumer import Consumer, ConsumerRecord
     from kserver.wire.batch import Headers
 
 POLL_TIMEOUT_MS = 60_000
@@ -67,8 +67,8 @@ class RoundTrips:
 
     async def all(self) -> None:
         """Make all trips. Raises Refused if a record does not come back as it was sent."""
-        from kcli.client.consumer import Consumer
-        from kcli.client.producer import Producer
+        from kcli.client.consumer.consumer import Consumer
+        from kcli.client.producer.producer import Producer
         from kcli.client.serialization import BYTES_IN, BYTES_OUT
 
         loop, trip, random = asyncio.get_running_loop(), self._trip, Random(0)
@@ -94,7 +94,7 @@ class RoundTrips:
                     self._on_trip(number, took_ns)
 
     async def _create_if_missing(self) -> None:
-        from kcli.client.admin import Admin, NewTopic
+        from kcli.client.admin.admin import Admin, NewTopic
 
         async with Admin(self._admin_config) as admin:
             if self._trip.topic in {topic.name for topic in await admin.list_topics()}:

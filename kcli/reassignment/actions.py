@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from typing import NamedTuple
 
-from kcli.client.admin import Admin, TopicDescription
-from kcli.client.descriptions import Reassignment
+from kcli.client.admin.admin import Admin, TopicDescription
+from kcli.client.admin.descriptions import Reassignment
 from kcli.client.errors import ClusterUnreachable, TimedOut
-from kcli.command_runner import raise_first, reason, unwrap
-from kcli.error_texts import exception
-from kcli.options import Refused
-from kcli.output import complain, print_output, would
+from kcli.command.command_runner import raise_first, reason, unwrap
+from kcli.command.error_texts import exception
+from kcli.command.options import Refused
+from kcli.command.output import complain, print_output, would
 from kcli.reassignment import throttles
 from kcli.reassignment.plans import (
     ReassignmentPlan,

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from kcli.options import Refused
+from kcli.command.options import Refused
 from kcli.reassignment.placement import Replicas
 from kserver.model import TopicPartition
 

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 
 from rich.filesize import decimal
 
-from kcli.client.descriptions import ConfigResource, Reassignment
+from kcli.client.admin.descriptions import ConfigResource, Reassignment
 from kcli.client.errors import ClientError
-from kcli.command_runner import reason
-from kcli.options import Refused
-from kcli.output import complain, print_output, transient
+from kcli.command.command_runner import reason
+from kcli.command.options import Refused
+from kcli.command.output import complain, print_output, transient
 from kcli.reassignment import throttles
 from kcli.reassignment.journal import PlannedMove, ReassignmentJournal
 from kcli.reassignment.sizes import bytes_of_replicas
@@ -31,7 +31,7 @@ from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.model import BrokerId, TopicPartition
 
 if TYPE_CHECKING:
-    from kcli.client.admin import Admin
+    from kcli.client.admin.admin import Admin
 
 LOOK_AGAIN_S = 0.2
 SETTLED_S = 10.0

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from rich.filesize import decimal
 
-from kcli.options import Refused, name_filter
-from kcli.output import print_output
+from kcli.command.options import Refused, name_filter
+from kcli.command.output import print_output
 from kcli.reassignment import planner
 from kcli.reassignment.journal import PlannedMove, ReassignmentJournal, batches, default_path
 from kcli.reassignment.mover import Mover
@@ -23,7 +23,7 @@ from kserver.errors import KafkaError
 from kserver.model import TopicPartition
 
 if TYPE_CHECKING:
-    from kcli.client.admin import Admin
+    from kcli.client.admin.admin import Admin
 
 
 async def plan(admin: Admin, options: SimpleNamespace, out: Rows | None) -> None:

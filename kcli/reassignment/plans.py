@@ -15,9 +15,9 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from kcli.json_file import VERSION, check_version
-from kcli.options import Refused
-from kcli.partition_files import INT_MAX
+from kcli.command.json_file import VERSION, check_version
+from kcli.command.options import Refused
+from kcli.partitions.partition_files import INT_MAX
 from kserver.controller.placement import place
 from kserver.model import BrokerId, TopicPartition
 

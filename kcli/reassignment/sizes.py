@@ -9,7 +9,7 @@ from kserver.errors import KafkaError
 from kserver.model import BrokerId, TopicPartition
 
 if TYPE_CHECKING:
-    from kcli.client.admin import Admin
+    from kcli.client.admin.admin import Admin
 
 
 async def bytes_of_replicas(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from kcli.client.descriptions import LogDirDescription, Reassignment
+from kcli.client.admin.descriptions import LogDirDescription, Reassignment
 from kcli.reassignment.plans import TopicPartitionReplica
 from kserver.model import BrokerId, TopicPartition
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from kcli.client.descriptions import (
+from kcli.client.admin.descriptions import (
     ConfigChange,
     ConfigOp,
     ConfigResource,

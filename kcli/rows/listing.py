@@ -25,8 +25,8 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 import click
 
-from kcli.command import Command, Option
-from kcli.output import complain, print_output
+from kcli.command.command import Command, Option
+from kcli.command.output import complain, print_output
 from kcli.rows.row_formats import Csv, Json, JsonLines, Row, Table, Template, Tsv, Writer, Yaml
 from kcli.rows.shapes import RowShape
 
@@ -138,7 +138,7 @@ class Rows:
 
     def refused(self, subject: str | None, error: Exception) -> None:
         """Report that one item has no row, and why; the exit status becomes that of the error."""
-        from kcli import command_runner
+        from kcli.command import command_runner
 
         self.status = self.status or command_runner.status_of(error)
         self.problem(subject, _code(error), command_runner.reason(error))
@@ -173,7 +173,7 @@ class Rows:
         if isinstance(error, KeyboardInterrupt | SystemExit):
             self._note(None, "INTERRUPTED", "ended by a signal")
         elif error is not None:
-            from kcli import command_runner
+            from kcli.command import command_runner
 
             ends = (*command_runner.EXPECTED, OSError)
             if not isinstance(error, ends) or isinstance(error, BrokenPipeError):
@@ -186,9 +186,9 @@ class Rows:
 
 def _code(error: Exception) -> str:
     """Return the protocol's name of the error, or the kind of an error that is not a broker's."""
-    from kcli import command_runner
     from kcli.client.errors import ClientError
-    from kcli.statuses import TIMED_OUT
+    from kcli.command import command_runner
+    from kcli.command.statuses import TIMED_OUT
     from kserver.errors import ConfigError, KafkaError, ProtocolError
 
     if isinstance(error, KafkaError):

@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from kcli.output import visible
+from kcli.command.output import visible
 from kcli.rows.shapes import ERROR, RowField, RowShape
 
 Row = Mapping[str, Any]

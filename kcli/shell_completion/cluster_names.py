@@ -16,10 +16,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from kcli.options import SERVER_VARIABLE, Refused, client_properties
+from kcli.command.options import SERVER_VARIABLE, Refused, client_properties
 
 if TYPE_CHECKING:
-    from kcli.client.admin import Admin
+    from kcli.client.admin.admin import Admin
 
 KEPT_S = 10
 PATIENCE_S = 0.7
@@ -80,7 +80,7 @@ def _ask(options: SimpleNamespace, kind: str) -> dict[str, Any]:
     """Return names; empty if the cluster cannot be reached in time, or refuses."""
     import asyncio
 
-    from kcli.client.admin import Admin
+    from kcli.client.admin.admin import Admin
     from kcli.client.config import AdminConfig
     from kcli.client.errors import ClientError
     from kserver.errors import ConfigError, KafkaError, ProtocolError
@@ -116,7 +116,7 @@ async def cluster(admin: Admin) -> dict[str, Any]:
 
 
 async def topic_keys(admin: Admin) -> dict[str, Any]:
-    from kcli.client.admin import ResourceType
+    from kcli.client.admin.admin import ResourceType
 
     topics = await admin.list_topics()
     resources = [(ResourceType.TOPIC, topic.name) for topic in topics[:1]]

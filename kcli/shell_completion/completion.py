@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterable, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from kcli.command_list import COMMANDS
+from kcli.command.command_list import COMMANDS
 
 if TYPE_CHECKING:
     import click
 
-    from kcli.command import Command, Option
+    from kcli.command.command import Command, Option
     from kcli.shell_completion.completion_values import Candidate, Names
 
 FILES = ":files"
@@ -92,7 +92,7 @@ def complete(words: Sequence[str], names_of: NamesOf) -> FoundValues:
         return _matching(word, (commands | own).items())
     if before[0] not in commands:
         return NOTHING
-    from kcli.command import command_named
+    from kcli.command.command import command_named
 
     name = before.pop(0)
     if name == "perf-test" and before:
@@ -175,7 +175,7 @@ class _Line:
 
     def _option(self, word: str) -> FoundValues:
         """Return options that may still be given; older spellings if no other option matches."""
-        from kcli.command import OLDER
+        from kcli.command.command import OLDER
 
         single = word[:1] == "-" and word[:2] not in ("-", "--")
         current = [("--help", "Print the options and exit")]

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
-from kcli.config_lines import QUOTAS, TYPES
 from kcli.console.encodings import ENCODINGS, TEXT
 from kcli.groups.group_shapes import OTHER_TYPES, STATES
 from kcli.groups.group_shapes import TYPES as GROUP_TYPES
 from kcli.release_features import RELEASES
+from kcli.rows.config_lines import QUOTAS, TYPES
 from kcli.rows.listing import FORMATS, TEMPLATE
 
 
@@ -224,7 +224,7 @@ def properties(query: CompletionQuery) -> Iterable[Candidate]:
 
 def transaction_states(query: CompletionQuery) -> Iterable[Candidate]:
     """Complete the last of STATE,STATE."""
-    from kcli.client.transaction_admin import STATES
+    from kcli.client.admin.transaction_admin import STATES
 
     before = query.text[: query.text.rfind(",") + 1]
     return (Candidate(before + state) for state in STATES)

@@ -16,8 +16,8 @@ import re
 from collections.abc import Mapping
 from uuid import UUID
 
+from kcli.rows.topic_ids import id_text, topic_id
 from kcli.spark.options import checkpoint_of
-from kcli.topic_ids import id_text, topic_id
 from kserver.model import Offset, TopicPartition
 
 _KEY = re.compile(r"([^@]+)@([A-Za-z0-9_-]{22})")

@@ -20,7 +20,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from kcli.options import Refused
+from kcli.command.options import Refused
 from kcli.spark import installation, standalone
 from kcli.spark.standalone import ClusterProcess, Process, SparkClusterPlan
 

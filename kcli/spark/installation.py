@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 
-from kcli.options import Refused
+from kcli.command.options import Refused
 from kcli.spark import quick_start
 from kcli.spark.submission import environment
 

@@ -21,8 +21,8 @@ import json
 from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
 
-from kcli.client.group_descriptions import CommittedOffset
-from kcli.client.transactions import TransactionHandover
+from kcli.client.group.group_descriptions import CommittedOffset
+from kcli.client.producer.transactions import TransactionHandover
 
 
 class Unrepeatable(Exception):

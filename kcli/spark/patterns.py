@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from kcli import java_patterns
-from kcli.java_patterns import PatternError
+from kcli.patterns import java_patterns
+from kcli.patterns.java_patterns import PatternError
 from kserver.errors import ConfigError
 
 

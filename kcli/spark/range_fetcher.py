@@ -20,8 +20,8 @@ import pyarrow as pa
 from kcli.client.blocking import Blocking
 from kcli.client.cluster import Cluster
 from kcli.client.config import ConsumerConfig
-from kcli.client.fetch_session import FINAL_EPOCH
-from kcli.client.fetcher import FETCH_BY_TOPIC_ID
+from kcli.client.consumer.fetch_session import FINAL_EPOCH
+from kcli.client.consumer.fetcher import FETCH_BY_TOPIC_ID
 from kcli.client.offsets import ISOLATIONS, READ_COMMITTED, list_offsets
 from kcli.spark.batch_decoder import AbortedRange, arrow_batches, visible
 from kcli.spark.logs import GONE_AFTER_S

@@ -24,13 +24,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kcli.client.admin.configs import Query, describe
+from kcli.client.admin.descriptions import ResourceType
 from kcli.client.blocking import Blocking
 from kcli.client.config import ProducerConfig
-from kcli.client.configs import Query, describe
-from kcli.client.descriptions import ResourceType
 from kcli.client.errors import ClientError, TimedOut, TransactionFailed
-from kcli.client.partition_queue import BatchResult
-from kcli.client.producer import Producer, wall_clock_ms
+from kcli.client.producer.partition_queue import BatchResult
+from kcli.client.producer.producer import Producer, wall_clock_ms
 from kcli.spark.batch_encoder import Columns, Marks, Numbers, encoded, headers_of, partitions_of
 from kcli.spark.letters import letter_of
 from kcli.spark.markers import Amount

@@ -23,7 +23,7 @@ from pyspark.sql.datasource import (
 )
 
 from kcli.client.blocking import Blocking
-from kcli.client.producer import Producer
+from kcli.client.producer.producer import Producer
 from kcli.spark import transactional_sink
 from kcli.spark.processes import keep_modules
 from kcli.spark.row_producer import RowProducer

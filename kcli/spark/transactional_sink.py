@@ -45,14 +45,14 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
-from kcli.client.admin import Admin
+from kcli.client.admin.admin import Admin
+from kcli.client.admin.groups import Groups
 from kcli.client.blocking import Blocking
 from kcli.client.config import AdminConfig
 from kcli.client.errors import ClientError, ProducerFenced, TransactionFailed
-from kcli.client.group_descriptions import CommittedOffset
-from kcli.client.groups import Groups
-from kcli.client.producer import Producer
-from kcli.client.transaction_successor import TransactionSuccessor
+from kcli.client.group.group_descriptions import CommittedOffset
+from kcli.client.producer.producer import Producer
+from kcli.client.producer.transaction_successor import TransactionSuccessor
 from kcli.spark.markers import TaskPart, expect_same, in_order, marker_of, written_before
 from kcli.spark.row_producer import RowProducer, WriteFailed
 from kcli.spark.write_options import WriteOptions

@@ -30,7 +30,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kcli.server_processes import READY, fork, load_servers, serve_broker, serve_zookeeper
+from kcli.servers.server_processes import READY, fork, load_servers, serve_broker, serve_zookeeper
 
 ANY_PORT = "PLAINTEXT://127.0.0.1:0"
 START_TIMEOUT_S = 60
@@ -241,7 +241,7 @@ class Nursery:
 
 def main(descriptor: int) -> None:
     """Run the nursery itself, at its end of the connection."""
-    importlib.import_module("kserver.process")
+    importlib.import_module("kserver.broker.process")
     gc.collect()
     gc.freeze()
     serve = {"broker": serve_broker, "zookeeper": serve_zookeeper}

@@ -11,10 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from kcli.client.admin import Admin
+from kcli.client.admin.admin import Admin
+from kcli.client.admin.descriptions import CoordinatorType, PartitionDescription
 from kcli.client.cluster import Node
 from kcli.client.config import AdminConfig
-from kcli.client.descriptions import CoordinatorType, PartitionDescription
 from kcli.local_cluster.membership import is_complete
 from kcli.local_cluster.plan import HOST, broker_defaults, zookeeper_properties
 from kcli.testing.broker_nursery import STOP_SIGNAL, KafkaBroker, Nursery, NurseryProcess

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import TypeAlias
 
 from kcli.client.errors import ClusterUnreachable
-from kcli.options import Refused
-from kcli.output import complain, print_output
+from kcli.command.options import Refused
+from kcli.command.output import complain, print_output
 from kcli.rows.listing import Rows
 from kcli.top import tables
 from kcli.top.rates import Dashboard

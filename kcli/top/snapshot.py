@@ -19,11 +19,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
-from kcli.client import groups, log_dirs, offsets, quorum
+from kcli.client import offsets
+from kcli.client.admin import groups, log_dirs, quorum
 from kcli.client.errors import ClientError
-from kcli.command_runner import reason
+from kcli.command.command_runner import reason
 from kcli.groups.group_queries import OF_CONSUMERS
-from kcli.reachability import ANSWER_S
+from kcli.servers.reachability import ANSWER_S
 from kserver.config.setting import INT_MAX
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.model import BrokerId, Offset, TopicPartition
@@ -32,7 +33,7 @@ from kserver.wire.special_offsets import LATEST
 
 if TYPE_CHECKING:
     from kcli.client.cluster import Cluster, Node
-    from kcli.client.group_descriptions import CommittedOffset
+    from kcli.client.group.group_descriptions import CommittedOffset
     from kcli.client.topic_metadata import PartitionMetadata, TopicMetadata
 
 T = TypeVar("T")

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import NamedTuple, TypeAlias
 
+from kcli.command.output import visible
 from kcli.groups.group_text import NOTHING
-from kcli.output import visible
 from kcli.top.rates import AWAY, OFFLINE, UNDER_REPLICATED, UP, Dashboard, Row
 
 Cells: TypeAlias = tuple[str, ...]

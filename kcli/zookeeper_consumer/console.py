@@ -10,8 +10,8 @@ import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from kcli.options import Refused
-from kcli.output import complain
+from kcli.command.options import Refused
+from kcli.command.output import complain
 from kcli.zookeeper_consumer.config import split
 from kcli.zookeeper_consumer.consumer import ZookeeperConsumer
 from kserver.errors import StorageError

@@ -30,7 +30,7 @@ from types import TracebackType
 from typing import Self
 
 from kcli.client.config import ConsumerConfig
-from kcli.client.consumer import Consumer, FetchedBatch
+from kcli.client.consumer.consumer import Consumer, FetchedBatch
 from kcli.client.errors import ClientError, TimedOut
 from kcli.client.serialization import BYTES_IN
 from kcli.zookeeper_consumer.config import split

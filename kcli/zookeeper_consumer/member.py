@@ -24,7 +24,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kcli.client.errors import ClientError
-from kcli.java_patterns import compiled
+from kcli.patterns.java_patterns import compiled
 from kserver.model import Offset, TopicPartition
 from kserver.znodes import STATIC, MemberRegistration
 

@@ -18,7 +18,7 @@ from kserver.log.manager import LogManager
 from kserver.metadata import ClusterMetadata, MetadataCache
 from kserver.model import ANONYMOUS, NO_BROKER, BrokerId, Endpoint
 from kserver.network.quota import Quotas
-from kserver.node_to_controller import NodeToControllerChannel
+from kserver.peers.node_to_controller import NodeToControllerChannel
 from kserver.publisher import MetadataPublisher
 from kserver.replica.fetch_session import FetchSessions
 from kserver.replica.manager import ReplicaManager

@@ -25,7 +25,7 @@ from uuid import UUID
 from kserver.errors import ErrorCode, KafkaError
 from kserver.metrics.meters import ReplicationMeters
 from kserver.model import BrokerId
-from kserver.node_to_controller import NodeToControllerChannel
+from kserver.peers.node_to_controller import NodeToControllerChannel
 from kserver.replica.isr import UNKNOWN_EPOCH, IsrProposal, Leader
 from kserver.replica.partition import Partition
 from kserver.wire import versions

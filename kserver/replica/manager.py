@@ -19,7 +19,7 @@ from kserver.log.manager import LogManager
 from kserver.metadata import ClusterMetadata, MetadataCache, PartitionInfo
 from kserver.metrics.meters import AllTopics, ReplicationMeters
 from kserver.model import NO_BROKER, NO_EPOCH, BrokerId, Offset, TopicPartition
-from kserver.node_to_controller import NodeToControllerChannel
+from kserver.peers.node_to_controller import NodeToControllerChannel
 from kserver.replica.alter_partition import AlterPartitionManager
 from kserver.replica.fetch_session import FetchPartition
 from kserver.replica.fetcher import FetcherContext, ReplicaFetcherManager

@@ -42,7 +42,7 @@ from kserver.model import (
     LeaderEpoch,
     TopicPartition,
 )
-from kserver.peers import NotTriedAgain, Outbox, Peers
+from kserver.peers.peers import NotTriedAgain, Outbox, Peers
 from kserver.replica.committed import Uncommitted, when_committed
 from kserver.replica.manager import ReplicaManager
 from kserver.replica.partition import Partition

@@ -40,7 +40,7 @@ from kserver.coordinator.runtime import CoordinatorRuntime
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.metadata import MetadataCache
 from kserver.model import NO_BROKER, TRANSACTION_STATE, BrokerId, ProducerId, TopicPartition
-from kserver.peers import NotTriedAgain, Outbox, Peers
+from kserver.peers.peers import NotTriedAgain, Outbox, Peers
 from kserver.txn.requests import AddPartitions, VerifyPartitions
 from kserver.txn.transaction import EPOCH_BUMPS, ProducerIdAndEpoch
 from kserver.wire.api_key import ApiKey

@@ -21,7 +21,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kcli.client.completed_fetch import CompletedFetch
+from kcli.client.consumer.completed_fetch import CompletedFetch
 from kserver.config.topic import TopicConfig
 from kserver.errors import KafkaError, ProtocolError
 from kserver.log import validator

@@ -9,8 +9,8 @@ import struct
 
 import pytest
 
-from kserver.zookeeper import acl
-from kserver.zookeeper.jute import (
+from kserver.zookeeper_server import acl
+from kserver.zookeeper_server.jute import (
     AclRecord,
     AuthPacket,
     ClientInfo,

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from kserver.zookeeper.jute import (
+from kserver.zookeeper_server.jute import (
     AclRecord,
     CreateRequest,
     Err,

@@ -18,8 +18,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from kcli.client.config import ConsumerConfig, ProducerConfig
-from kcli.client.consumer import Consumer
-from kcli.client.producer import Producer
+from kcli.client.consumer.consumer import Consumer
+from kcli.client.producer.producer import Producer
 from kserver.model import TopicPartition
 from tests.support.process import BrokerProcess
 from tests.support.terminal import on_a_terminal

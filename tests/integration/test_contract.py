@@ -17,8 +17,8 @@ import sys
 import jsonschema
 import pytest
 
-from kcli.command import Option, command_named
-from kcli.command_list import COMMANDS
+from kcli.command.command import Option, command_named
+from kcli.command.command_list import COMMANDS
 from kcli.commands.shapes import declared
 from kcli.main import main
 from kcli.rows.shapes import ERROR, schema

@@ -372,7 +372,7 @@ def test_json_lines_and_other_names(tmp_path):
     settings = HTTP | {
         "log.dirs": data,
         "log.format": "json",
-        "log.level": "WARN,kserver=INFO,kserver.request=INFO,kserver.registration=ERROR",
+        "log.level": "WARN,kserver=INFO,kserver.request=INFO,kserver.broker.registration=ERROR",
         "metrics.naming": REPORTER,
         "request.log.slow.ms": 0,
     }
@@ -392,7 +392,7 @@ def test_json_lines_and_other_names(tmp_path):
     assert fetched["client_id"] == HOSTILE
     assert fetched["version"] == 12
     assert {"kserver", "kserver.request"} <= {line["logger"] for line in lines}
-    assert "kserver.registration" not in {line["logger"] for line in lines}
+    assert "kserver.broker.registration" not in {line["logger"] for line in lines}
 
 
 def test_groups_are_counted_by_their_states_and_what_they_did(broker, client, topic):

@@ -21,7 +21,7 @@ import asyncio
 import socket
 import pytest
 from kcli.client import Consumer, Producer, TopicPartition
-from kcli.client.admin import Admin, NewTopic
+from kcli.client.admin.admin import Admin, NewTopic
 from kcli.client.blocking import Blocking
 from kcli.client.config import AdminConfig
 

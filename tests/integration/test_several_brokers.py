@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from kcli.apache_zookeeper import plan
-from kcli.command import command_named
+from kcli.command.command import command_named
 from kcli.commands.server_stop import after_start, running
 from kserver.config.broker import BrokerConfig
 from tests.support.tools import K

@@ -14,7 +14,7 @@ import time
 import pytest
 
 from kcli.client import Blocking, Consumer, Producer, TopicPartition
-from kcli.statuses import INTERRUPTED
+from kcli.command.statuses import INTERRUPTED
 from tests.support.brokers import until
 from tests.support.opened_cluster import opened_cluster
 from tests.support.process import BrokerProcess

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kcli.client.admin import Admin, NewTopic
+from kcli.client.admin.admin import Admin, NewTopic
 from kcli.client.config import AdminConfig
 from kserver.world.kazoo import KazooZooKeeper
 from tests.support.process import BrokerProcess

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from kcli.client.admin import Admin, NewTopic
+from kcli.client.admin.admin import Admin, NewTopic
 from kcli.client.config import AdminConfig, ProducerConfig
-from kcli.client.producer import Producer
+from kcli.client.producer.producer import Producer
 from kserver import znodes
 from kserver.model import TopicPartition
 from kserver.world.kazoo import KazooZooKeeper

@@ -15,7 +15,7 @@ import pytest
 
 from kcli.commands.server_stop import running
 from kcli.commands.zookeeper_server_stop import after_start
-from kserver.zookeeper.jute import AclRecord, CreateRequest, Err, OpCode
+from kserver.zookeeper_server.jute import AclRecord, CreateRequest, Err, OpCode
 from tests.support.tools import K
 from tests.support.zookeeper_client import RawClient
 from tests.support.zookeeper_server import OwnZooKeeperServer

@@ -24,10 +24,10 @@ UNPICKLERS = {"pickle", "marshal", "shelve", "dill", "jsonpickle", "imp"}
 NAMED_IN_CODE = {
     "kcli/client/__init__.py",  # its own modules, when they are first used
     "kcli/client/class_loader.py",  # what the user's own settings name
-    "kcli/command.py",
+    "kcli/command/command.py",
     "kcli/commands/perf_test.py",  # one command of several
     "kcli/main.py",
-    "kcli/server_processes.py",  # what its children need, before they are forked
+    "kcli/servers/server_processes.py",  # what its children need, before they are forked
     "kcli/segments/control_records.py",  # a version's schema: of its name only the number is data
     "kcli/shell_completion/completion.py",
     "kcli/spark/jobs/__init__.py",  # the jobs of a table

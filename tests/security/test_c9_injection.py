@@ -22,8 +22,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcli.config_lines import quota_line
-from kcli.output import visible
+from kcli.command.output import visible
+from kcli.rows.config_lines import quota_line
 from kcli.rows.row_formats import Csv
 from kcli.rows.shapes import RowField, RowShape
 from kserver import znodes
@@ -96,12 +96,12 @@ def test_nothing_that_a_terminal_obeys_is_shown(text):
 
 
 PRINTERS = {
-    "kcli/output.py",
+    "kcli/command/output.py",
     "kcli/main.py",  # the version
-    "kcli/command.py",  # help
+    "kcli/command/command.py",  # help
     "kcli/manual.py",  # names of its own files
-    "kcli/command_runner.py",  # a question of its own
-    "kcli/server_processes.py",  # for the process that has forked it
+    "kcli/command/command_runner.py",  # a question of its own
+    "kcli/servers/server_processes.py",  # for the process that has forked it
     "kcli/shell_completion/completion.py",  # for a shell, which quotes what it is given
 }
 

@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
-from kcli.client.admin import Admin, NewTopic
+from kcli.client.admin.admin import Admin, NewTopic
 from kcli.client.config import AdminConfig, ConsumerConfig, ProducerConfig
-from kcli.client.consumer import Consumer
-from kcli.client.producer import Producer
+from kcli.client.consumer.consumer import Consumer
+from kcli.client.producer.producer import Producer
 from kserver.model import TopicPartition
 from kserver.replica.partition import Partition
 from tests.support.loop import SimLoop, simulate

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from kcli.client.admin import Admin, NewTopic
+from kcli.client.admin.admin import Admin, NewTopic
+from kcli.client.admin.elections import ElectionType
+from kcli.client.admin.features import FeatureUpdate, UpgradeType
 from kcli.client.config import AdminConfig, ConsumerConfig, ProducerConfig
-from kcli.client.consumer import Consumer
-from kcli.client.elections import ElectionType
-from kcli.client.features import FeatureUpdate, UpgradeType
-from kcli.client.producer import Producer
+from kcli.client.consumer.consumer import Consumer
+from kcli.client.producer.producer import Producer
 from kserver.model import CONSUMER_OFFSETS, TRANSACTION_STATE, TopicPartition
 from kserver.txn.markers import MarkerSender
 from kserver.txn.shard import TransactionShard

@@ -10,9 +10,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from kcli.client.admin import Admin, NewTopic
+from kcli.client.admin.admin import Admin, NewTopic
+from kcli.client.admin.descriptions import ConfigChange, ConfigOp, ConfigResource, ResourceType
 from kcli.client.cluster import To
-from kcli.client.descriptions import ConfigChange, ConfigOp, ConfigResource, ResourceType
 from kserver.errors import ErrorCode
 from kserver.metrics import catalog
 from kserver.metrics.names import Metric

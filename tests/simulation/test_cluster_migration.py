@@ -8,10 +8,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from kcli.client.admin import Admin, NewTopic
+from kcli.client.admin.admin import Admin, NewTopic
 from kcli.client.config import AdminConfig
 from kcli.client.errors import ClientError
-from kcli.client.group_descriptions import CLASSIC, CONSUMER
+from kcli.client.group.group_descriptions import CLASSIC, CONSUMER
 from kserver.coordinator.topics import partition_of
 from kserver.errors import KafkaError
 from kserver.model import CONSUMER_OFFSETS

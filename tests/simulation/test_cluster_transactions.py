@@ -8,9 +8,9 @@ import asyncio
 
 import pytest
 
-from kcli.client.admin import Admin, NewTopic
+from kcli.client.admin.admin import Admin, NewTopic
+from kcli.client.admin.features import FeatureUpdate, UpgradeType
 from kcli.client.config import AdminConfig
-from kcli.client.features import FeatureUpdate, UpgradeType
 from kserver.errors import ErrorCode
 from kserver.replica.committed import Uncommitted
 from kserver.wire.api_key import ApiKey

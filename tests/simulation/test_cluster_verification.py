@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kcli.client.admin import Admin, NewTopic
+from kcli.client.admin.admin import Admin, NewTopic
 from kcli.client.config import AdminConfig
 from kserver.errors import ErrorCode
 from kserver.model import TRANSACTION_STATE

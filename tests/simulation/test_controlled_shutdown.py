@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from kcli.client.admin import Admin, NewTopic
+from kcli.client.admin.admin import Admin, NewTopic
 from kcli.client.config import AdminConfig
 from kserver import znodes
-from kserver.controlled_shutdown import LOST_S
+from kserver.broker.controlled_shutdown import LOST_S
 from kserver.errors import ErrorCode
 from kserver.log.recovery import CLEAN_SHUTDOWN
 from kserver.network.listener import FINISH_LIMIT_S

@@ -9,9 +9,9 @@ from random import Random
 
 import pytest
 
-from kcli.client.admin import Admin, NewTopic
+from kcli.client.admin.admin import Admin, NewTopic
+from kcli.client.admin.descriptions import ConfigChange, ConfigOp, ResourceType
 from kcli.client.config import AdminConfig
-from kcli.client.descriptions import ConfigChange, ConfigOp, ResourceType
 from kserver import znodes
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import NO_BROKER

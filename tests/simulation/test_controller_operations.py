@@ -16,9 +16,9 @@ from random import Random
 
 import pytest
 
-from kcli.client.admin import Admin, NewPartitions, NewTopic
+from kcli.client.admin.admin import Admin, NewPartitions, NewTopic
+from kcli.client.admin.descriptions import ConfigChange, ConfigOp, ResourceType
 from kcli.client.cluster import To
-from kcli.client.descriptions import ConfigChange, ConfigOp, ResourceType
 from kcli.client.errors import ClusterUnreachable, TimedOut
 from kserver import znodes
 from kserver.cluster_config import znode_store

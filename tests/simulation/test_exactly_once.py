@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from kcli.client.admin import Admin, NewTopic
-from kcli.client.completed_fetch import CompletedFetch, FetchedBatch
+from kcli.client.admin.admin import Admin, NewTopic
+from kcli.client.admin.features import FeatureUpdate, UpgradeType
 from kcli.client.config import AdminConfig
-from kcli.client.features import FeatureUpdate, UpgradeType
+from kcli.client.consumer.completed_fetch import CompletedFetch, FetchedBatch
 from kserver.log.producer_state import ProducerStateManager
 from kserver.log.validator import Origin, ValidBatch
 from tests.simulation.test_groups import found_alone, names_found, planted

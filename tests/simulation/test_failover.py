@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from kcli.client.admin import Admin, NewTopic
+from kcli.client.admin.admin import Admin, NewTopic
 from kcli.client.config import AdminConfig
 from kserver import znodes
-from kserver.controlled_shutdown import LOST_S
+from kserver.broker.controlled_shutdown import LOST_S
 from kserver.errors import ErrorCode
 from kserver.model import NO_BROKER
 from kserver.peer import Peer

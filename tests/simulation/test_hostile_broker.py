@@ -9,11 +9,11 @@ from uuid import UUID
 
 import pytest
 
-from kcli.client.admin import Admin, NewPartitions, NewTopic, ResourceType
+from kcli.client.admin.admin import Admin, NewPartitions, NewTopic, ResourceType
 from kcli.client.config import AdminConfig, ConsumerConfig, ProducerConfig
-from kcli.client.consumer import Consumer
+from kcli.client.consumer.consumer import Consumer
 from kcli.client.errors import ClientError
-from kcli.client.producer import Producer
+from kcli.client.producer.producer import Producer
 from kcli.client.topic_metadata import MAX_LAG_S
 from kserver.errors import ConfigError, KafkaError, ProtocolError
 from kserver.model import TopicPartition

@@ -16,9 +16,9 @@ from random import Random
 
 import pytest
 
-from kcli.client.admin import Admin, NewTopic
+from kcli.client.admin.admin import Admin, NewTopic
 from kcli.client.config import ProducerConfig
-from kcli.client.producer import Producer
+from kcli.client.producer.producer import Producer
 from kserver import znodes
 from kserver.model import LeaderAndIsr
 from kserver.world.zookeeper import WatchEvent

@@ -8,11 +8,11 @@ import asyncio
 import pytest
 
 from kcli.client import Consumer, Producer
-from kcli.client.admin import Admin, NewTopic
+from kcli.client.admin.admin import Admin, NewTopic
+from kcli.client.admin.descriptions import CoordinatorType
 from kcli.client.cluster import NEXT_ADDRESS_S, SLOW_S
 from kcli.client.config import AdminConfig, ConsumerConfig, ProducerConfig
 from kcli.client.coordinators import find
-from kcli.client.descriptions import CoordinatorType
 from tests.support.loop import SimLoop, simulate
 from tests.support.seeds import seeds
 from tests.support.simulated_cluster import SETTINGS, SimulatedCluster

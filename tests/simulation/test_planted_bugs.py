@@ -21,7 +21,7 @@ import kserver.metadata
 import kserver.replica.fetch
 import kserver.replica.partition
 import kserver.txn.shard
-from kcli.client.completed_fetch import CompletedFetch, FetchedBatch
+from kcli.client.consumer.completed_fetch import CompletedFetch, FetchedBatch
 from kcli.client.topic_metadata import LeaderEpochs, TopicMetadata
 from kserver import znodes
 from kserver.controller import election, reassignment

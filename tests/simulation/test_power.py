@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from kcli.client.admin import Admin, NewTopic
+from kcli.client.admin.admin import Admin, NewTopic
 from kcli.client.config import AdminConfig, ConsumerConfig, ProducerConfig
-from kcli.client.consumer import Consumer
-from kcli.client.producer import Producer
+from kcli.client.consumer.consumer import Consumer
+from kcli.client.producer.producer import Producer
 from kserver.model import TopicPartition
 from tests.support.loop import SimLoop, simulate
 from tests.support.seeds import seeds

@@ -12,11 +12,11 @@ from unittest.mock import patch
 
 import pytest
 
-from kcli.client.admin import Admin, NewTopic
+from kcli.client.admin.admin import Admin, NewTopic
 from kcli.client.config import AdminConfig, ConsumerConfig, ProducerConfig
-from kcli.client.consumer import Consumer
+from kcli.client.consumer.consumer import Consumer
 from kcli.client.errors import ClientError
-from kcli.client.producer import Producer
+from kcli.client.producer.producer import Producer
 from kserver.config.sections.replication import RACK_AWARE
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import ElectionType, TopicPartition

@@ -9,12 +9,12 @@ import contextlib
 
 import pytest
 
-from kcli.client.admin import Admin
+from kcli.client.admin.admin import Admin
+from kcli.client.admin.features import FeatureUpdate, UpgradeType
 from kcli.client.config import ConsumerConfig, ProducerConfig
-from kcli.client.consumer import Consumer
+from kcli.client.consumer.consumer import Consumer
 from kcli.client.errors import TimedOut, TransactionFailed
-from kcli.client.features import FeatureUpdate, UpgradeType
-from kcli.client.producer import Producer
+from kcli.client.producer.producer import Producer
 from kserver.model import TopicPartition
 from tests.simulation.test_client import BOOTSTRAP, PARTITIONS, random, started, trouble
 from tests.support.loop import SimLoop, simulate

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from kcli.client.config import ProducerConfig
-from kcli.client.producer import Producer
+from kcli.client.producer.producer import Producer
 from kserver.api.context import Parts
 from kserver.errors import ErrorCode
 from kserver.model import NO_BROKER

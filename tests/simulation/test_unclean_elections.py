@@ -23,11 +23,11 @@ import kserver.controller.leader_elections
 import kserver.controller.partition_states
 import kserver.replica.fetch
 import kserver.replica.partition
-from kcli.client.admin import Admin, NewTopic
+from kcli.client.admin.admin import Admin, NewTopic
+from kcli.client.admin.descriptions import ConfigChange, ConfigOp, ResourceType
 from kcli.client.config import ProducerConfig
-from kcli.client.descriptions import ConfigChange, ConfigOp, ResourceType
 from kcli.client.errors import ClientError
-from kcli.client.producer import Producer
+from kcli.client.producer.producer import Producer
 from kserver import znodes
 from kserver.controller import election
 from kserver.controller.context import next_state

@@ -17,9 +17,9 @@ from random import Random
 
 import pytest
 
-from kcli.client.admin import Admin, NewTopic
+from kcli.client.admin.admin import Admin, NewTopic
 from kcli.client.config import AdminConfig, ProducerConfig
-from kcli.client.producer import Producer
+from kcli.client.producer.producer import Producer
 from kcli.zookeeper_consumer.consumer import ZookeeperConsumer
 from kserver import znodes
 from kserver.model import Endpoint, TopicPartition

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from kcli.client.admin import Admin
+from kcli.client.admin.admin import Admin
 from kcli.client.config import AdminConfig
 from kserver.wire.api_key import ApiKey
 from tests.support.loop import SimLoop, simulate

@@ -7,7 +7,7 @@ from random import Random
 from uuid import UUID
 
 from kcli.client.config import ConsumerConfig
-from kcli.client.consumer import Consumer, ConsumerRecord
+from kcli.client.consumer.consumer import Consumer, ConsumerRecord
 from kserver.errors import ErrorCode
 from kserver.model import TopicPartition
 from kserver.wire.api_key import ApiKey

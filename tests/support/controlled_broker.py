@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from dataclasses import replace
 
+from kserver.broker.registration import Registration, cluster_id
 from kserver.cluster_config.config_manager import ConfigManager
 from kserver.cluster_config.znode_store import make_persistent
 from kserver.controller.controller import Controller
@@ -11,7 +12,6 @@ from kserver.errors import ErrorCode
 from kserver.log.manager import LogManager
 from kserver.metadata import ClusterMetadata, MetadataCache
 from kserver.model import Endpoint
-from kserver.registration import Registration, cluster_id
 from kserver.wire.control import (
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,

@@ -9,8 +9,8 @@ from random import Random
 from typing import Any
 
 from kcli.client.config import ConsumerConfig
-from kcli.client.consumer import Consumer
-from kcli.client.listener import RebalanceListener
+from kcli.client.consumer.consumer import Consumer
+from kcli.client.consumer.listener import RebalanceListener
 from kserver.errors import ErrorCode
 from kserver.model import TopicPartition
 from kserver.wire.api_key import ApiKey

@@ -19,12 +19,12 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
-from kcli.client.admin import Admin
+from kcli.client.admin.admin import Admin
 from kcli.client.config import AdminConfig, ConsumerConfig, ProducerConfig
-from kcli.client.consumer import Consumer, ConsumerRecord
+from kcli.client.consumer.consumer import Consumer, ConsumerRecord
+from kcli.client.consumer.listener import RebalanceListener
 from kcli.client.errors import ClientError, TimedOut, TransactionFailed
-from kcli.client.listener import RebalanceListener
-from kcli.client.producer import Producer
+from kcli.client.producer.producer import Producer
 from kserver.errors import KafkaError
 from kserver.model import TopicPartition
 from tests.support.checks import verify

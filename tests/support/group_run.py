@@ -10,12 +10,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from random import Random
 from typing import TypeAlias
 
-from kcli.client.admin import Admin, NewTopic
+from kcli.client.admin.admin import Admin, NewTopic
 from kcli.client.config import AdminConfig, ConsumerConfig, ProducerConfig
-from kcli.client.consumer import Consumer
+from kcli.client.consumer.consumer import Consumer
+from kcli.client.consumer.listener import RebalanceListener
 from kcli.client.errors import ClientError
-from kcli.client.listener import RebalanceListener
-from kcli.client.producer import Producer
+from kcli.client.producer.producer import Producer
 from kserver.errors import KafkaError
 from kserver.model import TopicPartition
 from tests.support.checks import verify

@@ -30,7 +30,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from kcli.client.config import ProducerConfig
-from kcli.client.producer import Producer
+from kcli.client.producer.producer import Producer
 from kserver.errors import ErrorCode, KafkaError
 from kserver.peer import Peer
 from kserver.wire.batch import batches

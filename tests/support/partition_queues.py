@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from kcli.client.accumulator import Accumulator, AccumulatorLimits
-from kcli.client.partition_queue import PartitionQueue, ProducerBatch, Rules
+from kcli.client.producer.accumulator import Accumulator, AccumulatorLimits
+from kcli.client.producer.partition_queue import PartitionQueue, ProducerBatch, Rules
 
 
 class Bench:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from random import Random
 
 from kcli.client.config import ProducerConfig
-from kcli.client.producer import Producer
+from kcli.client.producer.producer import Producer
 from kserver.errors import ErrorCode
 from kserver.wire.api_key import ApiKey
 from kserver.wire.batch import RecordBatch, batches

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kcli.client.config import ConsumerConfig
-from kcli.client.consumer import Consumer, ConsumerRecord
+from kcli.client.consumer.consumer import Consumer, ConsumerRecord
 from kserver.model import TopicPartition
 from tests.support import brokers
 

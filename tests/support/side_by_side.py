@@ -10,7 +10,7 @@ import subprocess
 import sys
 from typing import NamedTuple
 
-from kcli.client.producer import Producer
+from kcli.client.producer.producer import Producer
 from tests.support import apache_kafka
 from tests.support.apache_scripts import ApacheScripts
 from tests.support.brokers import QUICK_START

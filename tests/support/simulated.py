@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from kserver.broker import Broker
+from kserver.broker.broker import Broker
 from kserver.config.broker import BrokerConfig, ConfigEntry
 from kserver.peer import Peer
 from kserver.world import World

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
-from kserver.broker import Broker
+from kserver.broker.broker import Broker
 from kserver.model import TopicPartition
 from kserver.replica.partition import Partition
 from tests.support.at_rest import differences

@@ -16,7 +16,7 @@ from functools import partial
 from random import Random
 from typing import NamedTuple
 
-from kcli.client.admin import Admin, NewTopic
+from kcli.client.admin.admin import Admin, NewTopic
 from kcli.client.config import AdminConfig
 from kserver import znodes
 from kserver.errors import KafkaError

@@ -6,7 +6,7 @@ from collections import defaultdict, deque
 from random import Random
 
 from kcli.client.config import ProducerConfig
-from kcli.client.producer import Producer
+from kcli.client.producer.producer import Producer
 from kserver.errors import ErrorCode
 from kserver.wire.api_key import ApiKey
 from kserver.wire.versions import reply_to

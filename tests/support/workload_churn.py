@@ -12,11 +12,11 @@ from random import Random
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from kcli.client.admin import Admin, NewPartitions, NewTopic
+from kcli.client.admin.admin import Admin, NewPartitions, NewTopic
+from kcli.client.admin.descriptions import ConfigChange, ConfigOp, ResourceType, TopicDescription
 from kcli.client.config import AdminConfig, ConsumerConfig, ProducerConfig
-from kcli.client.consumer import Consumer
-from kcli.client.descriptions import ConfigChange, ConfigOp, ResourceType, TopicDescription
-from kcli.client.producer import Producer
+from kcli.client.consumer.consumer import Consumer
+from kcli.client.producer.producer import Producer
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import ElectionType, TopicPartition
 from tests.support.history import Done

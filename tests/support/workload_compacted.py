@@ -8,10 +8,10 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kcli.client.admin import NewTopic
+from kcli.client.admin.admin import NewTopic
 from kcli.client.config import ConsumerConfig
-from kcli.client.consumer import Consumer
-from kcli.client.producer import Producer
+from kcli.client.consumer.consumer import Consumer
+from kcli.client.producer.producer import Producer
 from kserver.model import TopicPartition
 from tests.support.history import Done
 from tests.support.workloads import REFUSALS, Workload, appending

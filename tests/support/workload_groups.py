@@ -9,11 +9,11 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from kcli.client.admin import NewTopic
+from kcli.client.admin.admin import NewTopic
 from kcli.client.config import ConsumerConfig
-from kcli.client.consumer import Consumer
+from kcli.client.consumer.consumer import Consumer
+from kcli.client.consumer.listener import RebalanceListener
 from kcli.client.errors import TimedOut
-from kcli.client.listener import RebalanceListener
 from kserver.model import TopicPartition
 from tests.support.checks.groups import LIVENESS_S
 from tests.support.group_run import ASSIGNORS, STRATEGIES

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 from typing import TYPE_CHECKING
 
-from kcli.client.admin import Admin, NewPartitions, NewTopic
+from kcli.client.admin.admin import Admin, NewPartitions, NewTopic
+from kcli.client.admin.descriptions import ConfigChange, ConfigOp, ResourceType
 from kcli.client.config import AdminConfig
-from kcli.client.descriptions import ConfigChange, ConfigOp, ResourceType
 from kserver.model import ElectionType, TopicPartition
 from tests.support.history import Disturbed, Done, Targeted
 from tests.support.workloads import REFUSALS, Workload

@@ -7,9 +7,9 @@ import contextlib
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
-from kcli.client.admin import NewTopic
+from kcli.client.admin.admin import NewTopic
 from kcli.client.config import ConsumerConfig
-from kcli.client.consumer import Consumer
+from kcli.client.consumer.consumer import Consumer
 from kserver.model import TopicPartition
 from tests.support.history import Polled, Recovered, Result, Sent
 from tests.support.workloads import REFUSALS, Workload, append, appending

@@ -8,11 +8,11 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from kcli.client.admin import NewTopic
+from kcli.client.admin.admin import NewTopic
 from kcli.client.config import ConsumerConfig
-from kcli.client.consumer import Consumer
+from kcli.client.consumer.consumer import Consumer
 from kcli.client.errors import TimedOut, TransactionFailed
-from kcli.client.producer import Producer
+from kcli.client.producer.producer import Producer
 from kserver.model import TopicPartition
 from tests.support.exactly_once import (
     OPEN_S,

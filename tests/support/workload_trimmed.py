@@ -9,9 +9,9 @@ import contextlib
 from random import Random
 from typing import TYPE_CHECKING
 
-from kcli.client.admin import Admin, NewTopic
+from kcli.client.admin.admin import Admin, NewTopic
 from kcli.client.config import AdminConfig, ConsumerConfig
-from kcli.client.consumer import Consumer
+from kcli.client.consumer.consumer import Consumer
 from kcli.client.errors import NoOffset
 from kserver.errors import KafkaError
 from kserver.model import TopicPartition

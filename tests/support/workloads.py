@@ -14,11 +14,11 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from kcli.client.admin import NewTopic
+from kcli.client.admin.admin import NewTopic
 from kcli.client.config import ConsumerConfig, ProducerConfig
-from kcli.client.consumer import Consumer
+from kcli.client.consumer.consumer import Consumer
 from kcli.client.errors import ClientError
-from kcli.client.producer import Producer
+from kcli.client.producer.producer import Producer
 from kserver.errors import KafkaError
 from kserver.model import TopicPartition
 from tests.support.exactly_once import look, read

@@ -6,7 +6,7 @@ import socket
 import struct
 from typing import Any, NamedTuple
 
-from kserver.zookeeper.jute import (
+from kserver.zookeeper_server.jute import (
     NOTIFICATION_XID,
     PING_XID,
     ConnectRequest,

@@ -8,8 +8,8 @@ import click
 import pytest
 
 from kcli import manual
-from kcli.command import Command, Option, command_named
-from kcli.command_list import COMMANDS
+from kcli.command.command import Command, Option, command_named
+from kcli.command.command_list import COMMANDS
 from kcli.commands.shapes import declared
 from kcli.main import main
 from kcli.rows.listing import shapes_of

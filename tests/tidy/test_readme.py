@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from kcli.command import command_named
-from kcli.command_list import COMMANDS
+from kcli.command.command import command_named
+from kcli.command.command_list import COMMANDS
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 REFUSED = "refused: "

@@ -13,7 +13,7 @@ from kserver.cluster_config.znode_store import make_persistent
 from kserver.errors import ErrorCode
 from kserver.metadata import BrokerInfo, ClusterMetadata, MetadataCache
 from kserver.model import NO_BROKER, BrokerId, Endpoint, TopicPartition
-from kserver.node_to_controller import NodeToControllerChannel
+from kserver.peers.node_to_controller import NodeToControllerChannel
 from kserver.publisher import MetadataPublisher
 from kserver.replica.manager import ReplicaManager
 from kserver.replica.purgatory import Purgatory

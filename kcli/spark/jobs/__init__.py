@@ -31,7 +31,7 @@ import importlib
 from collections.abc import Sequence
 from types import SimpleNamespace
 
-from kcli.command import Command
+from kcli.command.command import Command
 
 JOBS = {
     "land": "write topics as Parquet, JSON or Delta",

@@ -9,9 +9,10 @@ from types import SimpleNamespace
 import click
 
 from kcli.client.blocking import Blocking
-from kcli.client.producer import Producer
-from kcli.command import Duration, Manual, command
-from kcli.options import client_properties, option, option_group, refuse
+from kcli.client.producer.producer import Producer
+from kcli.command.command import Duration, Manual, command
+from kcli.command.options import client_properties, option, option_group, refuse
+from kcli.command.statuses import DONE, FOUND
 from kcli.rows.listing import Format, formatted, rows
 from kcli.rows.row_formats import json_text
 from kcli.rows.shapes import RowField, RowShape
@@ -22,7 +23,6 @@ from kcli.spark.jobs.ends import for_reading, of_producer
 from kcli.spark.jobs.landed_files import FORMATS
 from kcli.spark.jobs.places import START, parse_place
 from kcli.spark.options import batch_options
-from kcli.statuses import DONE, FOUND
 
 COMPARISON = "Comparison"
 REPORT = "Report"

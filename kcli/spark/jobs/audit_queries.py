@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from kcli.client.admin import Admin
+from kcli.client.admin.admin import Admin
+from kcli.client.admin.descriptions import ResourceType
 from kcli.client.blocking import Blocking
-from kcli.client.descriptions import ResourceType
 from kcli.spark.dead_letters import place_sql
 from kcli.spark.jobs.audit_windows import Counts, Window, WindowResult, findings, sum_counts
 from kcli.spark.jobs.ends import of_client

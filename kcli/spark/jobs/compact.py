@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kcli.command import Duration, Manual, command
-from kcli.options import INT, Refused, dry_run, is_set, option, option_group, refuse
-from kcli.output import complain, transient, would
+from kcli.command.command import Duration, Manual, command
+from kcli.command.options import INT, Refused, dry_run, is_set, option, option_group, refuse
+from kcli.command.output import complain, transient, would
+from kcli.command.statuses import DONE
 from kcli.spark.jobs import shared, sink_log, swap
 from kcli.spark.jobs.compact_plan import SwapJournal, Unit, landed_name, selection, units
 from kcli.spark.jobs.land_paths import CODECS, DEFAULT_CODEC
 from kcli.spark.jobs.store import DELTA_LOG, TABLES, Store, opened
-from kcli.statuses import DONE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kcli.command import Manual, command
-from kcli.options import option, option_group, refuse
+from kcli.command.command import Manual, command
+from kcli.command.options import option, option_group, refuse
 from kcli.spark.jobs import functions, leftovers, payloads, shared
 from kcli.spark.jobs.ends import for_reading, for_writing
 from kcli.spark.jobs.etl_options import (

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kcli.options import Refused, refuse
+from kcli.command.options import Refused, refuse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

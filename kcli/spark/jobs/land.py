@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kcli.command import Duration, Manual, command
-from kcli.options import is_set, option, option_group, refuse
+from kcli.command.command import Duration, Manual, command
+from kcli.command.options import is_set, option, option_group, refuse
 from kcli.spark.jobs import leftovers, payloads, shared
 from kcli.spark.jobs.ends import for_reading, for_writing
 from kcli.spark.jobs.land_paths import (

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from kcli.options import Refused
+from kcli.command.options import Refused
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kcli.options import Refused
+from kcli.command.options import Refused
 from kcli.spark.jobs import shared, sink_log
 from kcli.spark.jobs.store import Store, data_files
 from kcli.spark.progress import Totals

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kcli.options import Refused, option, refuse
+from kcli.command.options import Refused, option, refuse
 from kcli.spark.dead_letters import letter_headers_sql
 from kcli.spark.jobs.land_paths import undecoded_sql
 

@@ -16,7 +16,7 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from kcli.options import refuse
+from kcli.command.options import refuse
 from kcli.spark.options import Offsets, checkpoint_of, read_offsets
 from kserver.errors import ConfigError
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from kcli.command import Duration, Manual, command
-from kcli.options import INT, dry_run, option, option_group, refuse
+from kcli.command.command import Duration, Manual, command
+from kcli.command.options import INT, dry_run, option, option_group, refuse
+from kcli.command.statuses import DONE
 from kcli.rows.listing import Format, formatted, rows
 from kcli.rows.shapes import RowField, RowShape
 from kcli.spark.jobs import functions, shared
 from kcli.spark.jobs.redrive_frames import Redrive, redriven
 from kcli.spark.options import batch_options
-from kcli.statuses import DONE
 
 LETTERS, WRITTEN = "Which letters", "Output"
 WAIT_S = 60.0

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kcli.client.blocking import Blocking
-from kcli.options import Refused
+from kcli.command.options import Refused
 from kcli.spark.dead_letters import (
     ATTEMPTS,
     REASON,

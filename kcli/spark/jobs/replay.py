@@ -8,8 +8,9 @@ from types import SimpleNamespace
 
 import click
 
-from kcli.command import Manual, command
-from kcli.options import dry_run, is_set, option, option_group, refuse
+from kcli.command.command import Manual, command
+from kcli.command.options import dry_run, is_set, option, option_group, refuse
+from kcli.command.statuses import DONE
 from kcli.rows.listing import Format, formatted, rows
 from kcli.rows.shapes import RowField, RowShape
 from kcli.spark.jobs import shared
@@ -17,7 +18,6 @@ from kcli.spark.jobs.landed_files import FORMATS
 from kcli.spark.jobs.places import END, START, Place, parse_place
 from kcli.spark.jobs.replay_frames import Replay, parts, replayed
 from kcli.spark.options import batch_options
-from kcli.statuses import DONE
 from kserver.wire.special_offsets import EARLIEST, LATEST
 
 READ, WRITTEN = "Input", "Output"

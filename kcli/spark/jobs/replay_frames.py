@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kcli.client.admin import Admin
+from kcli.client.admin.admin import Admin
 from kcli.client.blocking import Blocking
-from kcli.command_runner import reason
-from kcli.options import Refused
+from kcli.command.command_runner import reason
+from kcli.command.options import Refused
 from kcli.spark.jobs.ends import for_reading, for_writing, of_client
 from kcli.spark.jobs.landed_files import landed
 from kcli.spark.jobs.pace import chunk

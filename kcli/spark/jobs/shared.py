@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from kcli.options import (
+from kcli.command.options import (
     LONG,
     Refused,
     client_options,
@@ -27,9 +27,9 @@ from kcli.options import (
     option_group,
     refuse,
 )
-from kcli.output import complain, is_redrawable, transient
+from kcli.command.output import complain, is_redrawable, transient
+from kcli.command.statuses import DONE, INTERRUPTED
 from kcli.spark.progress import Totals, line
-from kcli.statuses import DONE, INTERRUPTED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -179,8 +179,8 @@ def check_target(options: SimpleNamespace, topic: str) -> None:
     """Raises Refused if the topic to write to does not exist: a task would fail, long after Spark
     was started.
     """
-    from kcli.client.admin import Admin
-    from kcli.command_runner import CLUSTER, admin_config, run
+    from kcli.client.admin.admin import Admin
+    from kcli.command.command_runner import CLUSTER, admin_config, run
     from kserver.errors import ErrorCode, KafkaError
 
     async def described() -> object:

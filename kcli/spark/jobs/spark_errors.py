@@ -13,7 +13,7 @@ import re
 import traceback
 from collections.abc import Iterator
 
-from kcli.options import Refused
+from kcli.command.options import Refused
 
 _START_AGAIN = "killed, perhaps for lack of memory, or crashed; start the job again"
 SPARK_ENDED = f"Spark's driver, a Java process, has ended: it was {_START_AGAIN}"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
-from kcli.options import Refused
+from kcli.command.options import Refused
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

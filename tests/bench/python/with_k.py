@@ -6,8 +6,8 @@ import asyncio
 import time
 
 from kcli.client.config import ConsumerConfig, ProducerConfig
-from kcli.client.consumer import Consumer
-from kcli.client.producer import Producer
+from kcli.client.consumer.consumer import Consumer
+from kcli.client.producer.producer import Producer
 from kserver.model import TopicPartition
 from tests.bench.shapes import COUNT, LINGER_MS, Shape
 

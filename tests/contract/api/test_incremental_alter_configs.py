@@ -282,9 +282,9 @@ def test_loggers_have_levels(client, only_ours, own, version):
 def test_what_is_no_level_is_refused_and_no_logger_changed(
     client, only_ours, own, version, ops, code, said
 ):
-    both = [("kserver.broker", SET, "DEBUG"), *ops]
+    both = [("kserver.broker.broker", SET, "DEBUG"), *ops]
     assert alter(client, version, LOGGER, own, *both) == (ErrorCode[code], said)
-    assert told(client, LOGGER, own, "kserver.broker").value == "INFO"
+    assert told(client, LOGGER, own, "kserver.broker.broker").value == "INFO"
 
 
 @every_version

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 from uuid import UUID
 
-from kcli.client.admin import Admin, CreatedTopic, NewPartitions, NewTopic, ResourceType
+from kcli.client.admin.admin import Admin, CreatedTopic, NewPartitions, NewTopic, ResourceType
 from kcli.client.config import AdminConfig
 from kserver.errors import ErrorCode, KafkaError
 from tests.support.real_clients import bootstrap

@@ -8,8 +8,8 @@ import subprocess
 import sys
 
 from kcli.client.config import ProducerConfig
-from kcli.client.partitioner import partition_for_key
-from kcli.client.producer import Producer
+from kcli.client.producer.partitioner import partition_for_key
+from kcli.client.producer.producer import Producer
 from kserver.wire.compression import Compression
 from tests.support import apache_kafka
 from tests.support.real_clients import bootstrap, read

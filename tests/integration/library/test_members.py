@@ -10,9 +10,9 @@ import pytest
 
 from kcli.client.blocking import Blocking
 from kcli.client.config import ConsumerConfig, ProducerConfig
-from kcli.client.consumer import Consumer
-from kcli.client.listener import RebalanceListener
-from kcli.client.producer import Producer
+from kcli.client.consumer.consumer import Consumer
+from kcli.client.consumer.listener import RebalanceListener
+from kcli.client.producer.producer import Producer
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import TopicPartition
 from tests.support import brokers

@@ -9,11 +9,11 @@ import json
 
 import pytest
 
-from kcli.client.admin import Admin
+from kcli.client.admin.admin import Admin
 from kcli.client.blocking import Blocking
 from kcli.client.config import AdminConfig, ConsumerConfig, ProducerConfig
-from kcli.client.consumer import Consumer, ConsumerRecord
-from kcli.client.producer import Producer, ProducerInterceptor
+from kcli.client.consumer.consumer import Consumer, ConsumerRecord
+from kcli.client.producer.producer import Producer, ProducerInterceptor
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import TopicPartition
 from kserver.wire.api_key import ApiKey

@@ -9,12 +9,12 @@ from random import Random
 
 import pytest
 
-from kcli.client.admin import Admin
+from kcli.client.admin.admin import Admin
 from kcli.client.blocking import Blocking
 from kcli.client.config import ProducerConfig
-from kcli.client.consumer import Consumer
+from kcli.client.consumer.consumer import Consumer
 from kcli.client.errors import ProducerFenced, TransactionFailed
-from kcli.client.producer import Producer
+from kcli.client.producer.producer import Producer
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import TopicPartition
 from kserver.peer import Peer

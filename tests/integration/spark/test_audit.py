@@ -8,8 +8,8 @@ import pytest
 from deltalake import write_deltalake
 
 from kcli.client import Blocking, Producer
-from kcli.client.admin import Admin, ConfigChange, ConfigOp, ResourceType
-from kcli.options import Refused
+from kcli.client.admin.admin import Admin, ConfigChange, ConfigOp, ResourceType
+from kcli.command.options import Refused
 from kcli.spark.jobs.audit import SHAPE
 from kcli.spark.jobs.audit_queries import RECORD, Audit, audited
 from kcli.spark.jobs.audit_windows import HOUR_MS

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from kcli.options import Refused
+from kcli.command.options import Refused
 from kcli.spark import jobs
 from kcli.spark.jobs import compact
 from kcli.spark.jobs.land import landed

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kcli.options import Refused
+from kcli.command.options import Refused
 from kcli.spark import jobs
 from kcli.spark.jobs.etl import transformed
 from kcli.spark.jobs.spark_errors import refusing_spark_errors

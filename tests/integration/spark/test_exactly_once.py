@@ -13,7 +13,7 @@ import pytest
 
 from kcli.client.blocking import Blocking
 from kcli.client.errors import TransactionFailed
-from kcli.client.transaction_successor import TransactionSuccessor
+from kcli.client.producer.transaction_successor import TransactionSuccessor
 from kcli.spark.markers import Unrepeatable, in_order
 from kcli.spark.options import batch_options
 from kcli.spark.range_fetcher import read_ranges

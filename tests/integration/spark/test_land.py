@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from kcli.options import Refused
+from kcli.command.options import Refused
 from kcli.spark import jobs
 from kcli.spark.jobs import leftovers
 from kcli.spark.jobs.land import landed

@@ -6,7 +6,7 @@ import pyarrow
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from kcli.options import Refused
+from kcli.command.options import Refused
 from kcli.spark.jobs.audit_queries import RECORD
 from kcli.spark.jobs.landed_files import landed
 from tests.support.brokers import append

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from kcli.client import Blocking, Producer
-from kcli.options import Refused
+from kcli.command.options import Refused
 from kcli.spark.jobs.pace_server import pace_column, pacing_server
 from kcli.spark.jobs.places import Place
 from kcli.spark.jobs.redrive_frames import Redrive, RedriveOutcome, redriven

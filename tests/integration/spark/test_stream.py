@@ -8,7 +8,7 @@ import json
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
-from kcli.client.admin import NewPartitions
+from kcli.client.admin.admin import NewPartitions
 from kcli.spark.options import stream_options
 from kcli.spark.progress import lag
 from kcli.spark.source import KafkaSource

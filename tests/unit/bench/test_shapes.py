@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kcli.client.accumulator import RECORD_OVERHEAD
+from kcli.client.producer.accumulator import RECORD_OVERHEAD
 from kserver.wire.batch import HEADER_SIZE, RecordBatch
 from tests.bench.load import RECORDS, shaped_batch
 from tests.bench.shapes import MESSAGE_BYTES, SHAPES

@@ -11,7 +11,7 @@ import pytest
 
 from kcli import main as module
 from kcli.client.errors import ClusterUnreachable
-from kcli.command_list import COMMANDS
+from kcli.command.command_list import COMMANDS
 from kcli.main import main
 from kserver.errors import ConfigError, ErrorCode, KafkaError
 

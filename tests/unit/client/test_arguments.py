@@ -7,11 +7,11 @@ import asyncio
 import pytest
 
 from kcli.client import arguments
-from kcli.client.admin import Admin
+from kcli.client.admin.admin import Admin
+from kcli.client.admin.quotas import Match, QuotaComponent
+from kcli.client.admin.scram import NewCredential, ScramMechanism
 from kcli.client.config import ConsumerConfig
 from kcli.client.errors import ClientError
-from kcli.client.quotas import Match, QuotaComponent
-from kcli.client.scram import NewCredential, ScramMechanism
 from kserver.errors import ConfigError
 from kserver.model import QuotaEntity, TopicPartition
 from tests.support import producing

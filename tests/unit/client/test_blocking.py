@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from kcli.client.blocking import Blocking
-from kcli.client.listener import RebalanceListener
+from kcli.client.consumer.listener import RebalanceListener
 from kserver.model import TopicPartition
 
 T0 = TopicPartition("t", 0)

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from kcli.client.class_loader import instance_of
-from kcli.client.partitioner import PARTITIONERS, RoundRobinPartitioner, sticky
+from kcli.client.producer.partitioner import PARTITIONERS, RoundRobinPartitioner, sticky
 from kserver.errors import ConfigError
 
 

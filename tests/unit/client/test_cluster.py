@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
-from kcli.client.admin import Admin
+from kcli.client.admin.admin import Admin
 from kcli.client.cluster import Cluster, To, addresses_of, node_of
 from kcli.client.config import AdminConfig
-from kcli.client.consumer import Consumer
+from kcli.client.consumer.consumer import Consumer
 from kcli.client.errors import ClusterUnreachable, TimedOut
 from kcli.client.topic_metadata import MAX_LAG_S
 from kserver.errors import ConfigError, ErrorCode, KafkaError, ProtocolError

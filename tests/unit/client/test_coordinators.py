@@ -4,10 +4,10 @@ from random import Random
 
 import pytest
 
+from kcli.client.admin.descriptions import CoordinatorType
 from kcli.client.cluster import Cluster
 from kcli.client.config import AdminConfig
 from kcli.client.coordinators import find, of_coordinators
-from kcli.client.descriptions import CoordinatorType
 from kcli.client.errors import TimedOut
 from kserver.errors import ErrorCode, KafkaError
 from kserver.wire.api_key import ApiKey

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kcli.client.consumer import ConsumerInterceptor
+from kcli.client.consumer.consumer import ConsumerInterceptor
 from kcli.client.errors import Undeserializable
 from tests.support.consuming import T0, T1, read, run
 

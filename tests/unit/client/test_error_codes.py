@@ -10,7 +10,7 @@ import asyncio
 
 import pytest
 
-from kcli.client.admin import Admin, NewTopic
+from kcli.client.admin.admin import Admin, NewTopic
 from kcli.client.config import AdminConfig
 from kserver.errors import ErrorCode, KafkaError
 from kserver.wire.api_key import ApiKey

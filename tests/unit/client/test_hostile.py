@@ -7,9 +7,9 @@ import zlib
 
 import pytest
 
-from kcli.client.admin import Admin, NewTopic
+from kcli.client.admin.admin import Admin, NewTopic
 from kcli.client.config import AdminConfig, ConsumerConfig
-from kcli.client.consumer import Consumer
+from kcli.client.consumer.consumer import Consumer
 from kcli.client.errors import ClusterUnreachable, TimedOut
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.wire import varint

@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 
-from kcli.client.admin import Admin
+from kcli.client.admin.admin import Admin
 from kcli.client.cluster import Cluster
 from kcli.client.config import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig
 from kcli.client.errors import TimedOut

@@ -9,8 +9,8 @@ from uuid import UUID
 
 import pytest
 
+from kserver.broker.controlled_shutdown import hand_over
 from kserver.config.broker import BrokerConfig
-from kserver.controlled_shutdown import hand_over
 from kserver.controller.context import ControllerContext, LiveBroker
 from kserver.controller.partitions import IsrChange, validate_change, without
 from kserver.controller.request_batch import followed_by

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from kcli.client.group_protocol import Subscription, write_assignment, write_subscription
+from kcli.client.group.group_protocol import Subscription, write_assignment, write_subscription
 from kserver.errors import ErrorCode
 from kserver.group.group import (
     EMPTY,

@@ -14,7 +14,7 @@ from kserver.errors import ErrorCode
 from kserver.metadata import BrokerInfo, ClusterMetadata, MetadataCache, PartitionInfo
 from kserver.metrics.meters import ReplicationMeters, TopicMeters
 from kserver.model import Endpoint, TopicPartition
-from kserver.node_to_controller import NodeToControllerChannel
+from kserver.peers.node_to_controller import NodeToControllerChannel
 from kserver.replica.alter_partition import AlterPartitionManager
 from kserver.replica.partition import Partition, PartitionContext
 from kserver.wire.api_key import ApiKey

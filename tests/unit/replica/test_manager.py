@@ -15,7 +15,7 @@ from kserver.errors import ErrorCode
 from kserver.log.log import Origin
 from kserver.metadata import ClusterMetadata, MetadataCache
 from kserver.model import NO_BROKER, NO_EPOCH, BrokerId, TopicPartition
-from kserver.node_to_controller import NodeToControllerChannel
+from kserver.peers.node_to_controller import NodeToControllerChannel
 from kserver.replica import fetch
 from kserver.replica.fetch import FetchLimits
 from kserver.replica.fetch_session import FetchPartition

@@ -12,7 +12,7 @@ from kserver.errors import StorageError
 from kserver.log.log import Log
 from kserver.metadata import ClusterMetadata, MetadataCache
 from kserver.model import BrokerId
-from kserver.node_to_controller import NodeToControllerChannel
+from kserver.peers.node_to_controller import NodeToControllerChannel
 from kserver.replica.manager import ReplicaManager
 from kserver.replica.move import Moves
 from kserver.replica.purgatory import Purgatory

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 pa = pytest.importorskip("pyarrow", reason="the extra spark")
 pytest.importorskip("numpy", reason="the extra spark")
 
-from kcli.client.completed_fetch import AbortedProducer as ChunkAborted  # noqa: E402
-from kcli.client.completed_fetch import CompletedFetch  # noqa: E402
+from kcli.client.consumer.completed_fetch import AbortedProducer as ChunkAborted  # noqa: E402
+from kcli.client.consumer.completed_fetch import CompletedFetch  # noqa: E402
 from kcli.spark import batch_decoder, columns  # noqa: E402
 from kcli.spark.batch_decoder import TYPES, AbortedRange, arrow_batches, visible  # noqa: E402
 from kserver.errors import KafkaError  # noqa: E402

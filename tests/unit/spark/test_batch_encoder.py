@@ -12,7 +12,7 @@ import numpy as np
 
 pa = pytest.importorskip("pyarrow", reason="the extra spark")
 
-from kcli.client.partitioner import partition_for_key  # noqa: E402
+from kcli.client.producer.partitioner import partition_for_key  # noqa: E402
 from kcli.spark.batch_encoder import Columns, encoded, headers_of, partitions_of  # noqa: E402
 from kserver.wire.batch import HEADER_SIZE, RecordBatch, batch_in_two, encode_batch  # noqa: E402
 

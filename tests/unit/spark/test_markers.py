@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kcli.client.group_descriptions import CommittedOffset
-from kcli.client.transactions import TransactionHandover
+from kcli.client.group.group_descriptions import CommittedOffset
+from kcli.client.producer.transactions import TransactionHandover
 from kcli.spark.markers import (
     Amount,
     TaskPart,

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kcli.client.consumer import FetchedBatch, Record
+from kcli.client.consumer.consumer import FetchedBatch, Record
 from kcli.commands import console_consumer as module
 from kcli.console.offset_range import Edge, Exact, Last, OffsetRange
 from kcli.main import main

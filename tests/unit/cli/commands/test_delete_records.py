@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from kcli.command.options import Refused
 from kcli.commands import delete_records
 from kcli.main import main
-from kcli.options import Refused
 from kserver.model import TopicPartition
 
 

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from kcli.command.options import Refused
 from kcli.commands import get_offsets
 from kcli.main import main
-from kcli.options import Refused
 
 
 def chosen(**given):

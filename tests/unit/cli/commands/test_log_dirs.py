@@ -1,6 +1,6 @@
 """`k log-dirs`: which brokers and replicas are shown, and in which form."""
 
-from kcli.client.descriptions import LogDirDescription, ReplicaInLogDirectory
+from kcli.client.admin.descriptions import LogDirDescription, ReplicaInLogDirectory
 from kcli.commands import log_dirs
 from kcli.main import main
 from kserver.errors import ErrorCode, KafkaError

@@ -5,8 +5,8 @@ import subprocess
 
 import pytest
 
-from kcli.command import command_named
-from kcli.command_list import COMMANDS
+from kcli.command.command import command_named
+from kcli.command.command_list import COMMANDS
 from kcli.commands.scripts import MARK, scripts_of
 from kcli.main import main
 from tests.support.tools import K

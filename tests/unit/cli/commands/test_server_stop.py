@@ -7,8 +7,8 @@ import signal
 
 import pytest
 
+from kcli.command.options import Refused
 from kcli.commands.server_stop import RunningServer, after_start, is_selected, signal_named
-from kcli.options import Refused
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,10 @@ from uuid import UUID
 
 import pytest
 
+from kcli.command.options import Refused
 from kcli.commands import topics
 from kcli.main import main
-from kcli.options import Refused
-from kcli.topic_ids import id_text, topic_id
+from kcli.rows.topic_ids import id_text, topic_id
 
 ID = UUID(bytes=bytes(range(16)))
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcli.client.consumer import FetchedBatch, Record
+from kcli.client.consumer.consumer import FetchedBatch, Record
 from kcli.console.envelope_input import JsonLinesInput, MsgpackMaps
 from kcli.console.envelopes import JsonFormatter, MsgpackFormatter, from_json, from_map
 from kcli.console.incoming import Incoming, TooLarge, Unreadable

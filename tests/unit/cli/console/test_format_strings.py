@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcli.client.consumer import FetchedBatch, Record
+from kcli.client.consumer.consumer import FetchedBatch, Record
 from kcli.console.format_strings import FormatString, MalformedFormat
 from kcli.console.formatter import Unprintable
 from kserver.wire.batch import TimestampType

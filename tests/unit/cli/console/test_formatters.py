@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from kcli.client.consumer import FetchedBatch, Record
+from kcli.client.consumer.consumer import FetchedBatch, Record
 from kcli.console.formatter import Unprintable
 from kcli.console.formatters import DefaultFormatter, UnknownClass, formatter
 from kserver.wire.batch import TimestampType

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kcli.client.cluster import Node
-from kcli.client.descriptions import (
+from kcli.client.admin.descriptions import (
     ConfigEntry,
     ConfigSource,
     LogDirDescription,
@@ -13,6 +12,7 @@ from kcli.client.descriptions import (
     Reassignment,
     TopicDescription,
 )
+from kcli.client.cluster import Node
 from kcli.doctor.checks import CHECKS
 from kcli.doctor.snapshot import ClusterSnapshot, GroupProgress, TransactionSummary
 from kserver.errors import ErrorCode, KafkaError

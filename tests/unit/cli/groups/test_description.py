@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from kcli.client.admin import Admin
+from kcli.client.admin.admin import Admin
 from kcli.client.config import AdminConfig
-from kcli.client.group_protocol import write_assignment
+from kcli.client.group.group_protocol import write_assignment
+from kcli.command.options import Refused
 from kcli.groups.description import print_description
 from kcli.groups.group_queries import describe_groups, readings
-from kcli.options import Refused
 from kserver.errors import ErrorCode
 from kserver.model import TopicPartition
 from kserver.wire.api_key import ApiKey

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kcli.client.cluster import Node
-from kcli.client.group_descriptions import CLASSIC, CONSUMER, GroupDescription, GroupMember
+from kcli.client.group.group_descriptions import CLASSIC, CONSUMER, GroupDescription, GroupMember
 from kcli.groups.group_text import (
     GroupPosition,
     assignment_words,

@@ -4,7 +4,7 @@ import pytest
 
 from kcli.local_cluster.plan import OWN_KEYS, LocalClusterPlan, data_problem, left_alone
 from kserver.config.broker import BrokerConfig
-from kserver.zookeeper.settings import parse
+from kserver.zookeeper_server.settings import parse
 
 
 def plan(count=3, port=9092, overrides=None):

@@ -12,10 +12,10 @@ from typing import Any
 import click
 import pytest
 
-from kcli.options import Refused
+from kcli.command.options import Refused
+from kcli.command.statuses import FOUND
 from kcli.perf import history
 from kcli.perf.judging import RunEvaluation, append, run_of
-from kcli.statuses import FOUND
 
 METRICS = ("records_per_s", "p99_ms")
 PROPERTIES = {"bootstrap.servers": "127.0.0.1:9092", "acks": "1"}

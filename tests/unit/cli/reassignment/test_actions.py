@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kcli.options import Refused
+from kcli.command.options import Refused
 from kcli.reassignment import actions
 from kcli.reassignment.plans import plan_of
 from kserver.errors import ErrorCode, KafkaError

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcli.options import Refused
+from kcli.command.options import Refused
 from kcli.reassignment.plans import (
     TopicPartitionReplica,
     brokers_of,

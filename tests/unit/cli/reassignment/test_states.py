@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kcli.client.descriptions import LogDirDescription, Reassignment, ReplicaInLogDirectory
+from kcli.client.admin.descriptions import LogDirDescription, Reassignment, ReplicaInLogDirectory
 from kcli.reassignment.plans import TopicPartitionReplica
 from kcli.reassignment.states import (
     LogDirMove,

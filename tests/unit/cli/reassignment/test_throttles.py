@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kcli.client.descriptions import ConfigOp, Reassignment, ResourceType
+from kcli.client.admin.descriptions import ConfigOp, Reassignment, ResourceType
 from kcli.reassignment import throttles
 from kserver.model import TopicPartition
 

@@ -8,7 +8,7 @@ import click
 import pytest
 
 from kcli.client.errors import ClusterUnreachable
-from kcli.options import Refused
+from kcli.command.options import Refused
 from kcli.rows.listing import Format, rows
 from kcli.rows.shapes import RowField, RowShape
 from kserver.errors import ConfigError, ErrorCode, KafkaError, ProtocolError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from kcli.client.admin import Admin, ResourceType
+from kcli.client.admin.admin import Admin, ResourceType
 from kcli.client.config import AdminConfig
 from kcli.shell_completion.cluster_names import cluster, groups, topic_keys
 from kserver.errors import ErrorCode

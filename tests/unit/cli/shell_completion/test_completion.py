@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kcli.command import command_named
-from kcli.command_list import COMMANDS
+from kcli.command.command import command_named
+from kcli.command.command_list import COMMANDS
 from kcli.shell_completion.completion import NOTHING, FoundValues, complete, split
 from kcli.shell_completion.completion_values import FORMATTER_KEYS, READER_KEYS, SOURCES
 from kcli.spark.jobs import JOBS, job_named

@@ -9,7 +9,7 @@ import asyncio
 
 import pytest
 
-from kcli.reachability import ANSWER_S
+from kcli.servers.reachability import ANSWER_S
 from kcli.top.snapshot import GroupSnapshot, Selection, take
 from kserver.errors import ErrorCode
 from kserver.model import TopicPartition

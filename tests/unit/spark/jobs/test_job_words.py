@@ -7,7 +7,7 @@ import shlex
 import pytest
 from click import UsageError
 
-from kcli.options import Refused
+from kcli.command.options import Refused
 from kcli.spark import jobs
 from kcli.spark.jobs.replay import per_second
 from kserver.errors import ConfigError

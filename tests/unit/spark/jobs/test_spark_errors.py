@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from kcli.options import Refused
+from kcli.command.options import Refused
 from kcli.spark.jobs.spark_errors import (
     PEER_ENDED,
     SPARK_ENDED,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kcli.options import Refused
+from kcli.command.options import Refused
 from kcli.spark.jobs import compact, leftovers, sink_log, swap
 from kcli.spark.jobs.compact_plan import SwapJournal
 from kcli.spark.jobs.store import LocalStore, data_files

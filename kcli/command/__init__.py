@@ -1,0 +1,1 @@
+"""Base of all commands: words, options, work, output, exit statuses."""

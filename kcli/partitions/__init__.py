@@ -1,0 +1,1 @@
+"""Elections of partitions, comparisons of their replicas, files that name partitions."""

@@ -1,0 +1,1 @@
+"""Servers that commands start, watch and restart."""

@@ -1,0 +1,1 @@
+"""Connections to the other brokers (peers), and requests to the controller."""
