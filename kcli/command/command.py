@@ -49,6 +49,15 @@ class Manual:
     see_also: Sequence[str] = ()
 
 
+class Options(SimpleNamespace):
+    """The parsed words of a command: an attribute for each option and argument, with "_" for "-".
+
+    A flag is a bool, a repeatable option a tuple. Other options have the type that their
+    declaration names, or are None if they were not given and have no default. The declaration is
+    the `@option` above the command's function.
+    """
+
+
 class Option(click.Option):
     """An option, with its section in --help.
 
@@ -160,7 +169,7 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         assert self.callback is not None
-        return ctx.invoke(self.callback, SimpleNamespace(**ctx.params))
+        return ctx.invoke(self.callback, Options(**ctx.params))
 
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         formatter.write_usage(ctx.command_path, " ".join(self.collect_usage_pieces(ctx)))
@@ -264,10 +273,10 @@ def _overview(version: bool) -> None:
 
 def command(
     *, manual: Manual, cls: type[Command] = Command
-) -> Callable[[Callable[[SimpleNamespace], int | None]], Command]:
+) -> Callable[[Callable[[Options], int | None]], Command]:
     """Make a function of one argument, the options, into a command."""
 
-    def decorate(function: Callable[[SimpleNamespace], int | None]) -> Command:
+    def decorate(function: Callable[[Options], int | None]) -> Command:
         return click.command(function.__name__.replace("_", "-"), cls=cls, manual=manual)(function)
 
     return decorate

@@ -16,7 +16,6 @@ import signal
 import stat
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kcli.client.errors import ClientError, ClusterUnreachable, TimedOut
@@ -29,6 +28,7 @@ from kserver.errors import ConfigError, KafkaError, ProtocolError
 if TYPE_CHECKING:
     from kcli.client.config import AdminConfig
     from kcli.client.settings import Settings
+    from kcli.command.command import Options
 
 T = TypeVar("T")
 C = TypeVar("C", bound="Settings")
@@ -156,7 +156,7 @@ class _Waiting:
         transient("")
 
 
-async def confirm(options: SimpleNamespace, *steps: str) -> None:
+async def confirm(options: Options, *steps: str) -> None:
     """Ask on the terminal whether to go on with steps that lose data: "delete topic orders".
 
     Does not ask with --yes, and without a terminal, as Kafka's scripts do not. Any answer except y
@@ -219,7 +219,7 @@ def with_warnings(config: C) -> C:
     return config
 
 
-def admin_config(options: SimpleNamespace, **defaults: str) -> AdminConfig:
+def admin_config(options: Options, **defaults: str) -> AdminConfig:
     """Return the configuration of --command-config and --bootstrap-server."""
     from kcli.client.config import AdminConfig
 

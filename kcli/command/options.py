@@ -9,12 +9,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable
-from types import SimpleNamespace
 from typing import Any, NoReturn, TypeVar
 
 import click
 
-from kcli.command.command import OLDER, Duration, Integer, Option
+from kcli.command.command import OLDER, Duration, Integer, Option, Options
 from kcli.patterns import java_patterns
 
 DEFAULT_SERVER = "127.0.0.1:9092"
@@ -139,7 +138,7 @@ def client_options(client: str, value: str = "KEY=VALUE") -> Callable[[Any], Any
     )
 
 
-def client_properties(options: SimpleNamespace, **defaults: str) -> dict[str, str]:
+def client_properties(options: Options, **defaults: str) -> dict[str, str]:
     """Return the properties of a client, in increasing precedence: `defaults` (`client_id` for
     client.id), the file of --command-config, --command-property, --bootstrap-server. Raises Refused
     if a file cannot be read.
@@ -178,20 +177,20 @@ def refuse(text: str) -> NoReturn:
     raise click.UsageError(text, click.get_current_context(silent=True))
 
 
-def require(options: SimpleNamespace, *names: str) -> None:
+def require(options: Options, *names: str) -> None:
     for name in names:
         if not is_set(options, name):
             refuse(f'Missing required argument "[{name}]"')
 
 
-def exclude(options: SimpleNamespace, name: str, others: Iterable[str]) -> None:
+def exclude(options: Options, name: str, others: Iterable[str]) -> None:
     """Refuse `name` together with any of `others`."""
     for other in others:
         if is_set(options, name) and is_set(options, other):
             refuse(f'Option "[{name}]" can\'t be used with option "[{other}]"')
 
 
-def is_set(options: SimpleNamespace, name: str) -> bool:
+def is_set(options: Options, name: str) -> bool:
     value = getattr(options, attribute_of(name))
     # A 0 was given, though it equals False.
     return value is not None and value is not False and value != ()

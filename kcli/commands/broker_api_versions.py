@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple
 
-from kcli.command.command import Manual, command
+from kcli.command.command import Manual, Options, command
 from kcli.command.command_runner import CLUSTER, EXPECTED, admin_config, reason, run
 from kcli.command.options import cluster, option_group
 from kcli.command.output import print_output
@@ -84,7 +83,7 @@ class Api(NamedTuple):
 
 @command(manual=MANUAL)
 @option_group(formatted(VERSIONS), cluster)
-def broker_api_versions(options: SimpleNamespace) -> int:
+def broker_api_versions(options: Options) -> int:
     """Prints the requests that each broker supports, and their versions.
 
     usable: is the version that a client would use; UNSUPPORTED is a request that the broker does
@@ -97,7 +96,7 @@ def broker_api_versions(options: SimpleNamespace) -> int:
     return run(_print_versions(options), options.timeout, CLUSTER)
 
 
-async def _print_versions(options: SimpleNamespace) -> int:
+async def _print_versions(options: Options) -> int:
     status = 0
     async for node, offered in _brokers(options):
         name = (
@@ -113,7 +112,7 @@ async def _print_versions(options: SimpleNamespace) -> int:
     return status
 
 
-async def _list_versions(options: SimpleNamespace, out: Rows) -> None:
+async def _list_versions(options: Options, out: Rows) -> None:
     async for node, offered in _brokers(options):
         if isinstance(offered, Exception):
             out.refused(str(node), offered)
@@ -135,7 +134,7 @@ async def _list_versions(options: SimpleNamespace, out: Rows) -> None:
 
 
 async def _brokers(
-    options: SimpleNamespace,
+    options: Options,
 ) -> AsyncIterator[tuple[Node, Mapping[int, tuple[int, int]] | Exception]]:
     """Yield each broker with its requests, or the error."""
     from kcli.client.admin.admin import Admin

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
-from kcli.command.command import Manual, command
+from kcli.command.command import Manual, Options, command
 from kcli.command.options import Refused, cluster, option, option_group
 
 REASON = (
@@ -36,7 +34,7 @@ MANUAL = Manual(
     option("--metrics", "Refused.", "M1,M2"),
     cluster,
 )
-def client_metrics(options: SimpleNamespace) -> int:
+def client_metrics(options: Options) -> int:
     """Explains why subscriptions to clients' metrics are not supported, and where to find metrics.
 
     The options are those of kafka-client-metrics.sh, so a script that calls it gets this reason and

@@ -4,12 +4,11 @@ the brokers one by one.
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import click
 
-from kcli.command.command import Duration, Manual, command
+from kcli.command.command import Duration, Manual, Options, command
 from kcli.command.command_runner import CLUSTER, admin_config, run
 from kcli.command.options import (
     CONNECTION,
@@ -152,7 +151,7 @@ NO_UNREGISTRATION = "The target cluster does not support the broker unregistrati
     ),
     older_config("--config"),
 )
-def cluster(options: SimpleNamespace) -> int:
+def cluster(options: Options) -> int:
     """Prints the id of a cluster or the endpoints of its brokers, unregisters a broker, or restarts
     the brokers.
 
@@ -175,7 +174,7 @@ def cluster(options: SimpleNamespace) -> int:
         return run(show(options, out), options.timeout, CLUSTER)
 
 
-def _action(options: SimpleNamespace) -> str:
+def _action(options: Options) -> str:
     if len(options.action) != 1 or options.action[0] not in ACTIONS:
         refuse(f"name exactly one action: {', '.join(ACTIONS)}")
     action: str = options.action[0]
@@ -218,7 +217,7 @@ def _ids(text: str | None) -> list[int]:
     return [int(word) for word in words]
 
 
-async def _restart_brokers(options: SimpleNamespace, out: Rows | None) -> int:
+async def _restart_brokers(options: Options, out: Rows | None) -> int:
     from kcli.servers import rolling_restart
 
     wait_s = WAIT_S if options.wait is None else options.wait
@@ -238,7 +237,7 @@ async def _restart_brokers(options: SimpleNamespace, out: Rows | None) -> int:
     return DONE
 
 
-async def _show_id(options: SimpleNamespace, out: Rows | None) -> int:
+async def _show_id(options: Options, out: Rows | None) -> int:
     described = await _describe_cluster(options)
     if out is not None:
         out.row(cluster_id=described.cluster_id)
@@ -249,7 +248,7 @@ async def _show_id(options: SimpleNamespace, out: Rows | None) -> int:
     return DONE
 
 
-async def _show_endpoints(options: SimpleNamespace, out: Rows | None) -> int:
+async def _show_endpoints(options: Options, out: Rows | None) -> int:
     controllers = options.bootstrap_controller is not None
     if controllers and options.include_fenced_brokers:
         raise Refused(
@@ -286,7 +285,7 @@ def _columns(nodes: list[Node], states: dict[int, str] | None, kind: str) -> lis
     ]
 
 
-async def _describe_cluster(options: SimpleNamespace) -> ClusterDescription:
+async def _describe_cluster(options: Options) -> ClusterDescription:
     async with _admin(options) as admin:
         described = await admin.describe_cluster(
             controllers=options.bootstrap_controller is not None,
@@ -297,7 +296,7 @@ async def _describe_cluster(options: SimpleNamespace) -> ClusterDescription:
     return described
 
 
-async def _unregister(options: SimpleNamespace) -> int:
+async def _unregister(options: Options) -> int:
     from kserver.errors import ErrorCode, KafkaError
 
     async with _admin(options) as admin:
@@ -319,7 +318,7 @@ async def _unregister(options: SimpleNamespace) -> int:
     return DONE
 
 
-def _admin(options: SimpleNamespace) -> Admin:
+def _admin(options: Options) -> Admin:
     from kcli.client.admin.admin import Admin
 
     return Admin(admin_config(options))

@@ -8,9 +8,8 @@ import re
 import shutil
 import tempfile
 from pathlib import Path
-from types import SimpleNamespace
 
-from kcli.command.command import Manual, command
+from kcli.command.command import Manual, Options, command
 from kcli.command.options import INT, option, option_group, refuse
 from kcli.command.output import complain
 
@@ -74,7 +73,7 @@ MANUAL = Manual(
     ),
     option("--restart", "Restart a server that dies, with the same data and port."),
 )
-def cluster_start(options: SimpleNamespace) -> int:
+def cluster_start(options: Options) -> int:
     """Starts a cluster on this machine, a ZooKeeper and several brokers, and runs until it is
     stopped.
 
@@ -130,7 +129,7 @@ def _data_problem(directory: str) -> str | None:
     )
 
 
-def _run(options: SimpleNamespace, count: int, port: int, directory: str) -> int:
+def _run(options: Options, count: int, port: int, directory: str) -> int:
     from kcli.command.options import key_values
     from kcli.local_cluster.plan import LocalClusterPlan
     from kcli.local_cluster.supervisor import Supervisor

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import click
 
-from kcli.command.command import Manual, command
+from kcli.command.command import Manual, Options, command
 from kcli.command.options import refuse
 from kcli.command.output import print_output
 
@@ -104,7 +102,7 @@ MANUAL = Manual(
 
 @command(manual=MANUAL)
 @click.argument("shell", nargs=-1, metavar="bash|zsh|fish")
-def completion(options: SimpleNamespace) -> None:
+def completion(options: Options) -> None:
     """Prints the script that makes a shell complete the command line of k.
 
     For the current shell: source <(k completion bash) or zsh; k completion fish | source.

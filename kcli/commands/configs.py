@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from kcli.command.command import OLDER, Manual, command
+from kcli.command.command import OLDER, Manual, Options, command
 from kcli.command.command_runner import CLUSTER, admin_config, confirm, raise_first, run, unwrap
 from kcli.command.options import (
     CONNECTION,
@@ -184,7 +183,7 @@ MANUAL = Manual(
     option("--zookeeper", "Refused.", "HOST:PORT,...", section=OLDER),
     option("--zk-tls-config-file", "Refused.", "FILE", section=OLDER),
 )
-def configs(options: SimpleNamespace) -> int:
+def configs(options: Options) -> int:
     """Prints or changes the configs of topics, brokers, broker loggers, client metrics and groups,
     and the quotas of users, client ids and addresses.
 
@@ -206,7 +205,7 @@ def configs(options: SimpleNamespace) -> int:
         return run(_describe(options, entities, out), options.timeout, CLUSTER)
 
 
-def _entities(options: SimpleNamespace) -> list[Entity]:
+def _entities(options: Options) -> list[Entity]:
     """Return the requested entities. Raises UsageError, in Kafka's words, if they are invalid."""
     short = [name for name in (*NAMED, *DEFAULTS) if is_set(options, name)]
     types = [*options.entity_type, *(NAMED.get(name) or DEFAULTS[name] for name in short)]
@@ -233,11 +232,11 @@ def _entities(options: SimpleNamespace) -> list[Entity]:
     return [Entity(type, names[at] if at < len(names) else None) for at, type in enumerate(types)]
 
 
-def _word(options: SimpleNamespace, option: str) -> str:
+def _word(options: Options, option: str) -> str:
     return "" if option in DEFAULTS else getattr(options, option.replace("-", "_"))
 
 
-def _check(options: SimpleNamespace, entities: Sequence[Entity]) -> None:
+def _check(options: Options, entities: Sequence[Entity]) -> None:
     """Check the rules between options, in Kafka's order and words."""
     if options.alter == options.describe:
         refuse("Command must include exactly one action: --describe, --alter")
@@ -299,13 +298,13 @@ def _check_name(entity: Entity) -> None:
             )
 
 
-def _config(options: SimpleNamespace) -> AdminConfig:
+def _config(options: Options) -> AdminConfig:
     if options.bootstrap_controller is None:
         return admin_config(options)
     return admin_config(options, bootstrap_controllers=options.bootstrap_controller)
 
 
-async def _describe(options: SimpleNamespace, entities: list[Entity], out: Rows | None) -> int:
+async def _describe(options: Options, entities: list[Entity], out: Rows | None) -> int:
     from kcli.client.admin.admin import Admin
 
     async with Admin(_config(options)) as admin:
@@ -441,7 +440,7 @@ async def _quotas(admin: Admin, entities: list[Entity]) -> dict[QuotaEntity, dic
     return await admin.describe_client_quotas(components, strict=True)
 
 
-async def _alter(options: SimpleNamespace, entities: list[Entity]) -> int:
+async def _alter(options: Options, entities: list[Entity]) -> int:
     from kcli.client.admin.admin import Admin
 
     additions = {}
@@ -468,7 +467,7 @@ async def _alter(options: SimpleNamespace, entities: list[Entity]) -> int:
 
 async def _alter_settings(
     admin: Admin,
-    options: SimpleNamespace,
+    options: Options,
     entities: list[Entity],
     additions: dict[str, str],
     deleted: list[str],
@@ -528,7 +527,7 @@ async def _warn_of_unknown(admin: Admin, entity: Entity, keys: Iterable[str]) ->
 
 async def _alter_quotas(
     admin: Admin,
-    options: SimpleNamespace,
+    options: Options,
     entities: list[Entity],
     additions: dict[str, str],
     deleted: list[str],
@@ -566,7 +565,7 @@ async def _alter_quotas(
 
 
 async def _alter_credentials(
-    admin: Admin, options: SimpleNamespace, user: str, additions: dict[str, str], deleted: list[str]
+    admin: Admin, options: Options, user: str, additions: dict[str, str], deleted: list[str]
 ) -> None:
     from kcli.client.admin.scram import ScramMechanism
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Coroutine, Mapping
-from types import SimpleNamespace
 from typing import Any
 
-from kcli.command.command import OLDER, Duration, Manual, command
+from kcli.command.command import OLDER, Duration, Manual, Options, command
 from kcli.command.command_runner import EXPECTED, reason, run, status_of, with_warnings
 from kcli.command.options import (
     CONNECTION,
@@ -248,7 +247,7 @@ MANUAL = Manual(
         section=OLDER,
     ),
 )
-def console_consumer(options: SimpleNamespace) -> int:
+def console_consumer(options: Options) -> int:
     """Prints the records of a topic, or of all topics that match, as they arrive.
 
     Starts at the end by default, and runs until it is stopped, or until --max-messages,
@@ -327,7 +326,7 @@ def console_consumer(options: SimpleNamespace) -> int:
 
 
 def _through_zookeeper(
-    options: SimpleNamespace, reading: Reading, properties: dict[str, str]
+    options: Options, reading: Reading, properties: dict[str, str]
 ) -> Coroutine[Any, Any, None]:
     from kcli.zookeeper_consumer import console
 
@@ -339,7 +338,7 @@ def _through_zookeeper(
     return console.read(reading, options.topic, properties)
 
 
-def _reading_options(options: SimpleNamespace, *, in_group: bool = False) -> ReadingOptions:
+def _reading_options(options: Options, *, in_group: bool = False) -> ReadingOptions:
     """Return the options of reading; negative limits mean no limit, as in Kafka's tool."""
     exclude(options, "timeout-ms", ["idle-timeout"])
     patience_ms = options.timeout_ms
@@ -365,7 +364,7 @@ def _reading_options(options: SimpleNamespace, *, in_group: bool = False) -> Rea
     )
 
 
-def _check(options: SimpleNamespace) -> None:
+def _check(options: Options) -> None:
     """Check the rules between options, in Kafka's order and words."""
     if (options.topic is None) == (options.include is None):
         refuse("Exactly one of --include/--topic is required. ")
@@ -378,7 +377,7 @@ def _check(options: SimpleNamespace) -> None:
             refuse("Options from-beginning and offset cannot be specified together.")
 
 
-def _offsets(options: SimpleNamespace) -> OffsetRange | None:
+def _offsets(options: Options) -> OffsetRange | None:
     if options.offset is None:
         if options.partition is None:
             return None
@@ -392,7 +391,7 @@ def _offsets(options: SimpleNamespace) -> OffsetRange | None:
         )
 
 
-def _formats(options: SimpleNamespace) -> Formatter:
+def _formats(options: Options) -> Formatter:
     for at, way in enumerate(WAYS_TO_PRINT):
         exclude(options, way, WAYS_TO_PRINT[at + 1 :])
     for part in ("key", "value"):
@@ -418,7 +417,7 @@ def _formats(options: SimpleNamespace) -> Formatter:
         refuse(str(error))
 
 
-def _envelopes(options: SimpleNamespace, name: str) -> Formatter:
+def _envelopes(options: Options, name: str) -> Formatter:
     from kcli.console.envelopes import JsonFormatter, MsgpackFormatter
 
     for unused in ("key-encoding", "value-encoding", "formatter-property", "formatter-config"):
@@ -427,7 +426,7 @@ def _envelopes(options: SimpleNamespace, name: str) -> Formatter:
     return MsgpackFormatter() if name == "msgpack" else JsonFormatter()
 
 
-def _consumer_properties(options: SimpleNamespace) -> dict[str, str]:
+def _consumer_properties(options: Options) -> dict[str, str]:
     file = {} if options.command_config is None else read_properties(options.command_config)
     group = _group_of(options, file, key_values(options.command_property))
     properties = client_properties(options, client_id=CLIENT_ID)
@@ -447,9 +446,7 @@ def _consumer_properties(options: SimpleNamespace) -> dict[str, str]:
     return properties
 
 
-def _group_of(
-    options: SimpleNamespace, file: Mapping[str, str], extra: Mapping[str, str]
-) -> str | None:
+def _group_of(options: Options, file: Mapping[str, str], extra: Mapping[str, str]) -> str | None:
     candidates = (options.group, file.get("group.id"), extra.get("group.id"))
     groups = sorted({group for group in candidates if group is not None})
     if len(groups) > 1:
@@ -467,7 +464,7 @@ def _group_of(
     return groups[0] if groups else None
 
 
-def _formatter_properties(options: SimpleNamespace) -> dict[str, str]:
+def _formatter_properties(options: Options) -> dict[str, str]:
     properties = (
         {} if options.formatter_config is None else read_properties(options.formatter_config)
     )

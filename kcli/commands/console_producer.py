@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import click
 
-from kcli.command.command import OLDER, Manual, Milliseconds, command
+from kcli.command.command import OLDER, Manual, Milliseconds, Options, command
 from kcli.command.command_runner import run, with_warnings
 from kcli.command.options import (
     INT,
@@ -228,7 +227,7 @@ PRODUCER_OPTIONS = (
         section=OLDER,
     ),
 )
-def console_producer(options: SimpleNamespace) -> int:
+def console_producer(options: Options) -> int:
     """Sends each line of standard input as a record.
 
     An empty line is a record with an empty value.  The input may be endless: at most
@@ -267,7 +266,7 @@ def console_producer(options: SimpleNamespace) -> int:
     return 1 if sending.failed else 0
 
 
-def _format(options: SimpleNamespace) -> Callable[[int], InputFormat]:
+def _format(options: Options) -> Callable[[int], InputFormat]:
     """Return a function that makes the reader of --input-format, once max.request.size is known."""
     name = options.input_format or LINES
     if name not in INPUT_FORMATS:
@@ -287,7 +286,7 @@ def _format(options: SimpleNamespace) -> Callable[[int], InputFormat]:
     return MsgpackMaps if name == "msgpack" else JsonLinesInput
 
 
-def _line_reader(options: SimpleNamespace, name: str) -> LineReader:
+def _line_reader(options: Options, name: str) -> LineReader:
     default = TEXT if name == LINES else name
     try:
         return LineReader(
@@ -301,14 +300,14 @@ def _line_reader(options: SimpleNamespace, name: str) -> LineReader:
         raise Refused(str(error)) from None
 
 
-def _reader_properties(options: SimpleNamespace) -> dict[str, str]:
+def _reader_properties(options: Options) -> dict[str, str]:
     if options.line_reader not in (None, *READERS):
         raise Refused(f"{options.line_reader} is not supported; use {READERS[0]}")
     config = {} if options.reader_config is None else read_properties(options.reader_config)
     return config | key_values(options.reader_property)
 
 
-def _producer_properties(options: SimpleNamespace) -> dict[str, str]:
+def _producer_properties(options: Options) -> dict[str, str]:
     """Return the producer's properties; options take precedence over --command-property, which
     takes precedence over --command-config.
     """

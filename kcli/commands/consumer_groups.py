@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from kcli.command.command import Duration, Manual, command
+from kcli.command.command import Duration, Manual, Options, command
 from kcli.command.command_runner import CLUSTER, EXPECTED, admin_config, reason, run, status_of
 from kcli.command.options import (
     CONNECTION,
@@ -202,7 +201,7 @@ MANUAL = Manual(
         section=CONNECTION,
     ),
 )
-def consumer_groups(options: SimpleNamespace) -> int:
+def consumer_groups(options: Options) -> int:
     """Lists, describes and deletes consumer groups, and resets their committed offsets.
 
     Exactly one action is required.  --describe, --delete and --reset-offsets act on the groups of
@@ -244,7 +243,7 @@ def consumer_groups(options: SimpleNamespace) -> int:
         return status_of(error)
 
 
-def _shape(options: SimpleNamespace) -> RowShape:
+def _shape(options: Options) -> RowShape:
     if options.reset_offsets:
         return RESET
     if options.list:
@@ -257,7 +256,7 @@ def _shape(options: SimpleNamespace) -> RowShape:
 
 
 async def _act(
-    options: SimpleNamespace,
+    options: Options,
     states: list[str],
     types: list[str],
     out: Rows | None,
@@ -284,7 +283,7 @@ async def _act(
         return await offset_reset.reset(admin, options, names, out)
 
 
-async def _groups(admin: Admin, options: SimpleNamespace) -> list[str]:
+async def _groups(admin: Admin, options: Options) -> list[str]:
     if options.all_groups:
         return sorted(group.group for group in await list_groups(admin))
     return list(dict.fromkeys(options.group))
@@ -299,7 +298,7 @@ def _validate_regex(pattern: str) -> int:
     return FOUND
 
 
-def _check(options: SimpleNamespace) -> tuple[list[str], list[str]]:
+def _check(options: Options) -> tuple[list[str], list[str]]:
     """Check the rules between options; return the states and types for --list."""
     for name, actions in (
         *((name, ("describe",)) for name in ("members", "offsets", "verbose", *LIVE)),
@@ -332,7 +331,7 @@ def _check(options: SimpleNamespace) -> tuple[list[str], list[str]]:
     return _choices("state", options.state, STATES), _choices("type", options.type, TYPES)
 
 
-def _check_action(options: SimpleNamespace, action: str) -> None:
+def _check_action(options: Options, action: str) -> None:
     if action == "describe":
         if sum(is_set(options, view) for view in VIEWS) > 1:
             names = ", ".join(f"[{view}]" for view in VIEWS)

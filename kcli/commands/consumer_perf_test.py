@@ -6,10 +6,9 @@ import functools
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from kcli.command.command import OLDER, Manual, Milliseconds, command
+from kcli.command.command import OLDER, Manual, Milliseconds, Options, command
 from kcli.command.command_runner import run, with_warnings
 from kcli.command.options import (
     INT,
@@ -173,7 +172,7 @@ MANUAL = Manual(
     option("--threads", "Ignored.", "N", section=OLDER),
     option("--num-fetch-threads", "Ignored.", "N", section=OLDER),
 )
-def consumer_perf_test(options: SimpleNamespace) -> int:
+def consumer_perf_test(options: Options) -> int:
     """Reads records as fast as possible, and reports the rate.
 
     The result is a line of comma-separated numbers, under a heading that names them.
@@ -201,7 +200,7 @@ def consumer_perf_test(options: SimpleNamespace) -> int:
 
 
 def _run(
-    options: SimpleNamespace,
+    options: Options,
     perf_options: ConsumerPerfOptions,
     config: ConsumerConfig,
     evaluation: judging.RunEvaluation,
@@ -262,7 +261,7 @@ def _date(pattern: str, time_ms: int) -> str:
     return dates.formatted(datetime.fromtimestamp(time_ms / 1000, UTC).astimezone(), pattern)
 
 
-def _check(options: SimpleNamespace) -> None:
+def _check(options: Options) -> None:
     """Check the rules between options, mostly in Kafka's words."""
     if options.num_records is None:
         refuse('Missing required argument "[num-records]"')
@@ -279,7 +278,7 @@ def _check(options: SimpleNamespace) -> None:
         raise Refused(judging.NO_METRICS)
 
 
-def _properties(options: SimpleNamespace) -> dict[str, str]:
+def _properties(options: Options) -> dict[str, str]:
     """Return the consumer's properties, in decreasing precedence: options, --command-property,
     --command-config, the defaults of this test.
     """

@@ -6,11 +6,10 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Mapping
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from kcli.command import json_file
-from kcli.command.command import Manual, command
+from kcli.command.command import Manual, Options, command
 from kcli.command.command_runner import CLUSTER, admin_config, confirm, reason, run
 from kcli.command.error_texts import exception
 from kcli.command.options import (
@@ -89,7 +88,7 @@ DELETED = RowShape(
     formatted(DELETED),
     cluster,
 )
-def delete_records(options: SimpleNamespace) -> int:
+def delete_records(options: Options) -> int:
     """Deletes the records of partitions before an offset.
 
     The file is {"partitions": [{"topic": "foo", "partition": 1, "offset": 3}], "version": 1};
@@ -105,7 +104,7 @@ def delete_records(options: SimpleNamespace) -> int:
 
 
 async def _delete(
-    options: SimpleNamespace, offsets: Mapping[TopicPartition, Offset], out: Rows | None
+    options: Options, offsets: Mapping[TopicPartition, Offset], out: Rows | None
 ) -> int:
     from kcli.client.admin.admin import Admin
 

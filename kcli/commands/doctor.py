@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from kcli.command.command import Duration, Manual, command
+from kcli.command.command import Duration, Manual, Options, command
 from kcli.command.command_runner import CLUSTER, admin_config, run
 from kcli.command.options import Refused, cluster, option, option_group
 from kcli.command.output import complain, print_output
@@ -69,7 +68,7 @@ FINDING = RowShape(
     formatted(FINDING),
     cluster,
 )
-def doctor(options: SimpleNamespace) -> int:
+def doctor(options: Options) -> int:
     """Checks a cluster once and prints its problems, each with a remedy.
 
     It checks: the addresses that brokers advertise, as seen from this machine; missing brokers;
@@ -82,7 +81,7 @@ def doctor(options: SimpleNamespace) -> int:
     return run(_doctor(options), options.timeout, CLUSTER)
 
 
-async def _doctor(options: SimpleNamespace) -> int:
+async def _doctor(options: Options) -> int:
     from kcli.client.admin.admin import Admin
     from kcli.doctor.checks import CHECKS
     from kcli.doctor.snapshot import take

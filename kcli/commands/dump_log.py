@@ -8,10 +8,9 @@ import os
 import re
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Self
 
-from kcli.command.command import Manual, command
+from kcli.command.command import Manual, Options, command
 from kcli.command.options import (
     INT,
     Refused,
@@ -137,7 +136,7 @@ MANUAL = Manual(
     option("--check", "End with status 3 if an inconsistency is found."),
     formatted(*ALL),
 )
-def dump_log(options: SimpleNamespace) -> int:
+def dump_log(options: Options) -> int:
     """Decodes log, index and snapshot files of a broker, which need not be running.
 
     The suffix of a file determines its type: .log and .checkpoint hold record batches, .index and
@@ -250,7 +249,7 @@ def _kind(path: str) -> str:
 
 def _print_lines(
     paths: Sequence[str],
-    options: SimpleNamespace,
+    options: Options,
     printing: Printing,
     problems: Problems,
     reading: FileReading,
@@ -273,7 +272,7 @@ def _print_lines(
 
 def _print_rows(
     paths: Sequence[str],
-    options: SimpleNamespace,
+    options: Options,
     printing: Printing,
     problems: Problems,
     reading: FileReading,
@@ -298,7 +297,7 @@ def _print_rows(
         out.problem(path, code, text)
 
 
-def _decoder(options: SimpleNamespace) -> Decoder:
+def _decoder(options: Options) -> Decoder:
     from kcli.segments import decoders
 
     decoder_options = [name for name in DECODERS if is_set(options, name)]
@@ -327,7 +326,7 @@ def _decoded(decode: Callable[[bytes], object], data: bytes) -> str:
 
 def _lines(
     path: str,
-    options: SimpleNamespace,
+    options: Options,
     printing: Printing,
     problems: Problems,
     reading: FileReading,
@@ -356,7 +355,7 @@ def _is_index(path: str) -> bool:
     return _kind(path) in ("index", "timeindex")
 
 
-def _is_quiet(path: str, options: SimpleNamespace) -> bool:
+def _is_quiet(path: str, options: Options) -> bool:
     """Whether only problems are shown."""
     return bool(options.verify_index_only) and _is_index(path)
 
@@ -372,7 +371,7 @@ def _check_sanity(path: str) -> None:
 
 
 def _entries(
-    path: str, options: SimpleNamespace, deep: bool, problems: Problems, reading: FileReading
+    path: str, options: Options, deep: bool, problems: Problems, reading: FileReading
 ) -> Iterator[Entry]:
     """Yield the entries of a file; for an index, the log next to it is read too."""
     from kcli.segments import segment_files as files

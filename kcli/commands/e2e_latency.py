@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import click
 
-from kcli.command.command import Manual, command
+from kcli.command.command import Manual, Options, command
 from kcli.command.command_runner import run
 from kcli.command.options import (
     CONNECTION,
@@ -108,7 +107,7 @@ MANUAL = Manual(
     ),
     timeout,
 )
-def e2e_latency(options: SimpleNamespace) -> int:
+def e2e_latency(options: Options) -> int:
     """Sends one record at a time, reads it back, and measures how long that takes.
 
     Every thousandth record is printed as a line with its number and its time in milliseconds; mean
@@ -142,7 +141,7 @@ def e2e_latency(options: SimpleNamespace) -> int:
 
 
 def _run(
-    options: SimpleNamespace,
+    options: Options,
     trip: Trip,
     configs: tuple[AdminConfig, ProducerConfig, ConsumerConfig],
     evaluation: judging.RunEvaluation,
@@ -182,7 +181,7 @@ def _print(total: Sum, out: Rows | None) -> None:
     )
 
 
-def _take_words(options: SimpleNamespace) -> None:
+def _take_words(options: Options) -> None:
     """Convert the older form, five or six words, to options."""
     words = options.words
     if not words:
@@ -202,7 +201,7 @@ def _take_words(options: SimpleNamespace) -> None:
         options.command_config = words[5]
 
 
-def _check(options: SimpleNamespace) -> None:
+def _check(options: Options) -> None:
     """Check the options, in Kafka's words."""
     for name in ("topic", "num-records", "producer-acks", "record-size"):
         if getattr(options, attribute_of(name)) is None:

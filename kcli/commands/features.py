@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import click
 
 from kcli import release_features
-from kcli.command.command import OLDER, Manual, command
+from kcli.command.command import OLDER, Manual, Options, command
 from kcli.command.command_runner import CLUSTER, admin_config, confirm, reason, run
 from kcli.command.options import (
     CONNECTION,
@@ -130,7 +129,7 @@ LEVELS = range(-(1 << 15), 1 << 15)
     ),
     option("--metadata", "The metadata.version, by name.", "RELEASE", section=OLDER),
 )
-def features(options: SimpleNamespace) -> int:
+def features(options: Options) -> int:
     """Describes the features of a cluster, and changes their levels.
 
     A feature can be raised to a level that all brokers support; from then on brokers and clients
@@ -153,7 +152,7 @@ def features(options: SimpleNamespace) -> int:
     return DONE
 
 
-def _action(options: SimpleNamespace) -> str:
+def _action(options: Options) -> str:
     if len(options.action) != 1 or options.action[0] not in ACTIONS:
         refuse(f"name exactly one action: {', '.join(ACTIONS)}")
     action: str = options.action[0]
@@ -169,7 +168,7 @@ def _action(options: SimpleNamespace) -> str:
     return action
 
 
-async def _describe(options: SimpleNamespace, out: Rows | None) -> int:
+async def _describe(options: Options, out: Rows | None) -> int:
     async with _admin(options) as admin:
         metadata = await admin.features.describe(options.node_id)
     for name, (least, most) in sorted(metadata.supported.items()):
@@ -195,7 +194,7 @@ async def _describe(options: SimpleNamespace, out: Rows | None) -> int:
 # Updates
 
 
-async def _update(options: SimpleNamespace, action: str) -> int:
+async def _update(options: Options, action: str) -> int:
     from kcli.client.admin.features import UpgradeType
 
     if action == "upgrade":
@@ -230,7 +229,7 @@ def _outcome_text(
     return f"{name} {'can be' if dry_run else 'was'} {done}{to}."
 
 
-def _updates(options: SimpleNamespace, action: str, kind: UpgradeType) -> dict[str, FeatureUpdate]:
+def _updates(options: Options, action: str, kind: UpgradeType) -> dict[str, FeatureUpdate]:
     from kcli.client.admin.features import FeatureUpdate
 
     if action == "disable":
@@ -341,7 +340,7 @@ def _level_text(name: str, level: int) -> str:
     return f"{name}={level}"
 
 
-def _admin(options: SimpleNamespace) -> Admin:
+def _admin(options: Options) -> Admin:
     from kcli.client.admin.admin import Admin
 
     controllers = options.bootstrap_controller

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Sequence
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple
 
-from kcli.command.command import OLDER, Manual, command
+from kcli.command.command import OLDER, Manual, Options, command
 from kcli.command.command_runner import (
     CLUSTER,
     EXPECTED,
@@ -116,7 +115,7 @@ class Rule(NamedTuple):
     option("--offsets", "Ignored.", "N", section=OLDER),
     option("--max-wait-ms", "Ignored.", "MS", section=OLDER),
 )
-def get_offsets(options: SimpleNamespace) -> int:
+def get_offsets(options: Options) -> int:
     """Prints an offset for each partition, as TOPIC:PARTITION:OFFSET.
 
     Without --topic, --partitions and --topic-partitions, all partitions are shown.  Lines are
@@ -135,7 +134,7 @@ def get_offsets(options: SimpleNamespace) -> int:
         return status_of(error)
 
 
-async def _print_offsets(options: SimpleNamespace) -> int:
+async def _print_offsets(options: Options) -> int:
     status = 0
     for partition, listed in await _offsets(options):
         if isinstance(listed, KafkaError):
@@ -149,7 +148,7 @@ async def _print_offsets(options: SimpleNamespace) -> int:
     return status
 
 
-async def _list_offsets(options: SimpleNamespace, out: Rows) -> None:
+async def _list_offsets(options: Options, out: Rows) -> None:
     for partition, listed in await _offsets(options):
         if isinstance(listed, KafkaError):
             out.refused(str(partition), listed)
@@ -164,7 +163,7 @@ async def _list_offsets(options: SimpleNamespace, out: Rows) -> None:
 
 
 async def _offsets(
-    options: SimpleNamespace,
+    options: Options,
 ) -> list[tuple[TopicPartition, ListedOffset | KafkaError]]:
     from kcli.client.admin.admin import Admin
 
@@ -179,7 +178,7 @@ async def _offsets(
 
 
 async def _partitions(
-    admin: Admin, options: SimpleNamespace, rules: Sequence[Rule]
+    admin: Admin, options: Options, rules: Sequence[Rule]
 ) -> list[TopicPartition]:
     listed = await admin.list_topics(include_internal=not options.exclude_internal_topics)
     names = [topic.name for topic in listed if any(rule.topic(topic.name) for rule in rules)]
@@ -191,7 +190,7 @@ async def _partitions(
     ]
 
 
-def _rules(options: SimpleNamespace) -> list[Rule]:
+def _rules(options: Options) -> list[Rule]:
     if options.topic_partitions is None:
         return [Rule(name_filter(options.topic or ".*"), _numbers(options.partitions))]
     if options.topic is not None or options.partitions is not None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from kcli.command.command import Manual, command
+from kcli.command.command import Manual, Options, command
 from kcli.command.command_runner import CLUSTER, EXPECTED, admin_config, reason, run, status_of
 from kcli.command.options import cluster, exclude, option, option_group, refuse
 from kcli.command.output import print_output
@@ -46,7 +45,7 @@ MANUAL = Manual(
     formatted(ANY),
     cluster,
 )
-def groups(options: SimpleNamespace) -> int:
+def groups(options: Options) -> int:
     """Prints groups of all types: the name, the type and the protocol type."""
     _check(options)
     if options.output is not None:
@@ -64,14 +63,14 @@ def groups(options: SimpleNamespace) -> int:
     return DONE
 
 
-async def _list_groups(options: SimpleNamespace) -> list[GroupListing]:
+async def _list_groups(options: Options) -> list[GroupListing]:
     from kcli.client.admin.admin import Admin
 
     async with Admin(admin_config(options)) as admin:
         return [group for group in await admin.groups.listings() if _is_selected(options, group)]
 
 
-def _is_selected(options: SimpleNamespace, group: GroupListing) -> bool:
+def _is_selected(options: Options, group: GroupListing) -> bool:
     if options.consumer:
         return group.protocol_type in ("", "consumer") or group.type == "Consumer"
     if options.share or options.streams:
@@ -81,7 +80,7 @@ def _is_selected(options: SimpleNamespace, group: GroupListing) -> bool:
     )
 
 
-def _check(options: SimpleNamespace) -> None:
+def _check(options: Options) -> None:
     if not options.list:
         refuse("Command must include exactly one action: --list.")
     if options.group_type is not None and options.group_type.capitalize() not in ANY_TYPES:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from types import SimpleNamespace
 
 import click
 
-from kcli.command.command import Manual, command
+from kcli.command.command import Manual, Options, command
 from kcli.command.command_runner import CLUSTER, EXPECTED, admin_config, confirm, run
 from kcli.command.options import (
     INT,
@@ -115,7 +114,7 @@ class _Type(click.ParamType):  # type: ignore[type-arg]
     cluster,
     older_config("--admin.config"),
 )
-def leader_election(options: SimpleNamespace) -> int:
+def leader_election(options: Options) -> int:
     """Lets the controller elect leaders of partitions.
 
     Exactly one of --topic, --all-topic-partitions and --path-to-json-file selects the partitions.
@@ -132,7 +131,7 @@ def leader_election(options: SimpleNamespace) -> int:
     return status if out is None else status or out.status
 
 
-def _check(options: SimpleNamespace) -> None:
+def _check(options: Options) -> None:
     """Check the rules between options, in Kafka's order and words."""
     if options.election_type is None:
         refuse("Missing required option(s): election-type")
@@ -145,7 +144,7 @@ def _check(options: SimpleNamespace) -> None:
     exclude(options, "dry-run", ("output",))
 
 
-def _partitions(options: SimpleNamespace) -> list[TopicPartition] | None:
+def _partitions(options: Options) -> list[TopicPartition] | None:
     """Return the requested partitions; None for all."""
     if options.path_to_json_file is not None:
         return read_partitions(options.path_to_json_file, FILE)
@@ -153,7 +152,7 @@ def _partitions(options: SimpleNamespace) -> list[TopicPartition] | None:
 
 
 async def _elect(
-    options: SimpleNamespace, selection: Sequence[TopicPartition] | None, out: Rows | None
+    options: Options, selection: Sequence[TopicPartition] | None, out: Rows | None
 ) -> int:
     from kcli.client.admin.admin import Admin
 

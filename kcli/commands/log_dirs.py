@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from kcli.command.command import Manual, command
+from kcli.command.command import Manual, Options, command
 from kcli.command.command_runner import CLUSTER, admin_config, run, unwrap
 from kcli.command.error_texts import exception
 from kcli.command.options import Refused, cluster, option, option_group, require
@@ -87,7 +86,7 @@ LOG_DIRS = RowShape(
     formatted(LOG_DIRS),
     cluster,
 )
-def log_dirs(options: SimpleNamespace) -> int:
+def log_dirs(options: Options) -> int:
     """Prints the size and the lag of the replicas in each log directory.
 
     The output is two lines about the query, and one line of JSON.  A future replica, isFuture, is
@@ -98,7 +97,7 @@ def log_dirs(options: SimpleNamespace) -> int:
         return run(_describe(options, out), options.timeout, CLUSTER)
 
 
-async def _describe(options: SimpleNamespace, out: Rows | None) -> int:
+async def _describe(options: Options, out: Rows | None) -> int:
     from kcli.client.admin.admin import Admin
 
     topics = set(_words(options.topic_list))
@@ -119,7 +118,7 @@ async def _describe(options: SimpleNamespace, out: Rows | None) -> int:
     return DONE
 
 
-async def _brokers(admin: Admin, options: SimpleNamespace) -> list[BrokerId]:
+async def _brokers(admin: Admin, options: Options) -> list[BrokerId]:
     """Return the brokers of --broker-list, or all."""
     there = [node.id for node in (await admin.describe_cluster()).brokers]
     words = _words(options.broker_list)

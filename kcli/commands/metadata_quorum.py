@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import click
 
-from kcli.command.command import Manual, command
+from kcli.command.command import Manual, Options, command
 from kcli.command.options import Refused, cluster, option, option_group
 
 REASON = (
@@ -37,7 +35,7 @@ MANUAL = Manual(
     option("--bootstrap-controller", "Refused.", "HOST:PORT,..."),
     cluster,
 )
-def metadata_quorum(options: SimpleNamespace) -> int:
+def metadata_quorum(options: Options) -> int:
     """Explains why there is no quorum of controllers to describe or to change.
 
     The options are those of kafka-metadata-quorum.sh, so a script that calls it gets this reason

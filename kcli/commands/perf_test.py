@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import click
 
-from kcli.command.command import Command, Manual
+from kcli.command.command import Command, Manual, Options
 from kcli.command.options import refuse
 
 TESTS = {
@@ -58,7 +57,7 @@ class PerfTest(Command):
         return super().make_context(info_name, args, parent, **extra)
 
 
-def _no_command(options: SimpleNamespace) -> int:
+def _no_command(options: Options) -> int:
     words: Sequence[str] = options.test
     text = f"there is no test '{words[0]}'" if words else "no test given"
     refuse(f"{text}; choose producer, consumer or e2e")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from kcli.command.command import Manual, command
+from kcli.command.command import Manual, Options, command
 from kcli.command.command_runner import CLUSTER, EXPECTED, admin_config, run
 from kcli.command.options import (
     Refused,
@@ -81,7 +80,7 @@ MANUAL = Manual(
     cluster,
     older_config("--admin.config"),
 )
-def preferred_election(options: SimpleNamespace) -> int:
+def preferred_election(options: Options) -> int:
     """Makes the first replica of each partition its leader, if it is in sync.
 
     By default the request is sent to the controller, and its response is printed.
@@ -104,7 +103,7 @@ def preferred_election(options: SimpleNamespace) -> int:
         raise
 
 
-async def _elect(options: SimpleNamespace, partitions: Sequence[TopicPartition] | None) -> int:
+async def _elect(options: Options, partitions: Sequence[TopicPartition] | None) -> int:
     from kcli.client.admin.admin import Admin
 
     config = admin_config(
@@ -116,9 +115,7 @@ async def _elect(options: SimpleNamespace, partitions: Sequence[TopicPartition] 
         return print_outcomes(await admin.elect_leaders(ElectionType.PREFERRED, partitions), WORDS)
 
 
-def _through_zookeeper(
-    options: SimpleNamespace, partitions: Sequence[TopicPartition] | None
-) -> int:
+def _through_zookeeper(options: Options, partitions: Sequence[TopicPartition] | None) -> int:
     from kazoo.client import KazooClient
     from kazoo.exceptions import KazooException
     from kazoo.handlers.threading import KazooTimeoutError
@@ -146,7 +143,7 @@ def _through_zookeeper(
 
 
 def _leave_note(
-    options: SimpleNamespace, client: KazooClient, partitions: Sequence[TopicPartition] | None
+    options: Options, client: KazooClient, partitions: Sequence[TopicPartition] | None
 ) -> int:
     from kazoo.exceptions import NodeExistsError, NoNodeError
 

@@ -8,12 +8,11 @@ import os
 import sys
 import uuid
 from random import Random
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import click
 
-from kcli.command.command import OLDER, Manual, command
+from kcli.command.command import OLDER, Manual, Options, command
 from kcli.command.command_runner import run, with_warnings
 from kcli.command.options import (
     INT,
@@ -195,7 +194,7 @@ MANUAL = Manual(
         section=OLDER,
     ),
 )
-def producer_perf_test(options: SimpleNamespace) -> int:
+def producer_perf_test(options: Options) -> int:
     """Sends generated records, as fast as possible or at a fixed rate, and reports the throughput
     and the latencies.
 
@@ -234,7 +233,7 @@ def producer_perf_test(options: SimpleNamespace) -> int:
 
 
 def _run(
-    options: SimpleNamespace,
+    options: Options,
     load: ProducerLoad,
     config: ProducerConfig,
     evaluation: judging.RunEvaluation,
@@ -285,7 +284,7 @@ def _print_sums(producing: Producing, out: Rows | None) -> None:
             out.row(phase=phase, lost=lost, **tally.values())
 
 
-def _check(options: SimpleNamespace) -> None:
+def _check(options: Options) -> None:
     """Check the rules between options, mostly in Kafka's words."""
     for name in ("topic", "num-records", "throughput"):
         if getattr(options, attribute_of(name)) is None:
@@ -320,7 +319,7 @@ def _rate(text: str) -> float | None:
     return rate if rate > 0 else None
 
 
-def _properties(options: SimpleNamespace) -> dict[str, str]:
+def _properties(options: Options) -> dict[str, str]:
     """Return the producer's properties; words after an option's value are properties too."""
     options.command_property = (*options.command_property, *options.properties)
     for pair in options.command_property:
@@ -334,7 +333,7 @@ def _properties(options: SimpleNamespace) -> dict[str, str]:
     return properties
 
 
-def _payloads(options: SimpleNamespace) -> Payloads:
+def _payloads(options: Options) -> Payloads:
     if options.record_size is not None:
         return payloads.Letters(options.record_size, options.num_records, Random(SEED))
     if options.payload_monotonic:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import click
 
 from kcli.command import json_file
-from kcli.command.command import OLDER, Manual, Milliseconds, command
+from kcli.command.command import OLDER, Manual, Milliseconds, Options, command
 from kcli.command.command_runner import CLUSTER, EXPECTED, admin_config, run, status_of
 from kcli.command.options import (
     CONNECTION,
@@ -275,7 +274,7 @@ PLANNED = RowShape(
     command_config,
     option("--zookeeper", "Refused.", "HOST:PORT,...", section=OLDER),
 )
-def reassign_partitions(options: SimpleNamespace) -> int:
+def reassign_partitions(options: Options) -> int:
     """Moves partitions to other brokers, and replicas to other log directories.
 
     A plan is {"version": 1, "partitions": [{"topic": "foo", "partition": 1, "replicas": [1, 2],
@@ -315,7 +314,7 @@ def reassign_partitions(options: SimpleNamespace) -> int:
         return status_of(error)
 
 
-def _execute_plan(options: SimpleNamespace) -> int:
+def _execute_plan(options: Options) -> int:
     _check_plan(options)
     if options.output is None:
         return run(_plan(options, None), None, CLUSTER)
@@ -323,7 +322,7 @@ def _execute_plan(options: SimpleNamespace) -> int:
         return run(_plan(options, out), None, CLUSTER)
 
 
-async def _plan(options: SimpleNamespace, out: Rows | None) -> int:
+async def _plan(options: Options, out: Rows | None) -> int:
     from kcli.reassignment import planned
 
     async with _admin(options) as admin:
@@ -336,7 +335,7 @@ async def _plan(options: SimpleNamespace, out: Rows | None) -> int:
     return DONE
 
 
-def _check_plan(options: SimpleNamespace) -> None:
+def _check_plan(options: Options) -> None:
     """Check the options of --plan, --resume or --undo."""
     what = [name for name in ("plan", "resume", "undo") if is_set(options, name)]
     if len(what) != 1:
@@ -357,7 +356,7 @@ def _check_plan(options: SimpleNamespace) -> None:
     options.batch = options.batch or BATCH
 
 
-def _check(options: SimpleNamespace) -> str:
+def _check(options: Options) -> str:
     """Check the rules between options, in Kafka's order and words; return the action."""
     actions = [name for name in ACTIONS if getattr(options, name)]
     if len(actions) != 1:
@@ -379,20 +378,20 @@ def _check(options: SimpleNamespace) -> str:
     return action
 
 
-def _admin(options: SimpleNamespace) -> Admin:
+def _admin(options: Options) -> Admin:
     from kcli.client.admin.admin import Admin
 
     return Admin(admin_config(options, client_id=CLIENT_ID))
 
 
-def _plan_in_file(options: SimpleNamespace) -> ReassignmentPlan:
+def _plan_in_file(options: Options) -> ReassignmentPlan:
     from kcli.reassignment import plans
 
     path = options.reassignment_json_file
     return plans.plan_of(json_file.read(path), path)
 
 
-async def _generate(options: SimpleNamespace, _: Rows | None) -> int:
+async def _generate(options: Options, _: Rows | None) -> int:
     from random import Random
 
     from kcli.reassignment import actions, plans
@@ -410,7 +409,7 @@ async def _generate(options: SimpleNamespace, _: Rows | None) -> int:
     return DONE
 
 
-async def _execute(options: SimpleNamespace, _: Rows | None) -> int:
+async def _execute(options: Options, _: Rows | None) -> int:
     from kcli.reassignment import actions
 
     limits = actions.Limits(
@@ -425,7 +424,7 @@ async def _execute(options: SimpleNamespace, _: Rows | None) -> int:
     return DONE
 
 
-async def _verify(options: SimpleNamespace, out: Rows | None) -> int:
+async def _verify(options: Options, out: Rows | None) -> int:
     from kcli.reassignment import actions
 
     async with _admin(options) as admin:
@@ -440,7 +439,7 @@ async def _verify(options: SimpleNamespace, out: Rows | None) -> int:
     return DONE
 
 
-async def _cancel(options: SimpleNamespace, _: Rows | None) -> int:
+async def _cancel(options: Options, _: Rows | None) -> int:
     from kcli.reassignment import actions
 
     async with _admin(options) as admin:
@@ -454,7 +453,7 @@ async def _cancel(options: SimpleNamespace, _: Rows | None) -> int:
     return DONE
 
 
-async def _list(options: SimpleNamespace, out: Rows | None) -> int:
+async def _list(options: Options, out: Rows | None) -> int:
     from kcli.reassignment import actions
 
     async with _admin(options) as admin:

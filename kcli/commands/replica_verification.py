@@ -8,10 +8,9 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Mapping
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from kcli.command.command import OLDER, Manual, Milliseconds, command
+from kcli.command.command import OLDER, Manual, Milliseconds, Options, command
 from kcli.command.command_runner import CLUSTER, admin_config, reason, run, unwrap
 from kcli.command.options import (
     INT,
@@ -151,7 +150,7 @@ SUMS = RowShape(
         section=OLDER,
     ),
 )
-def replica_verification(options: SimpleNamespace) -> int:
+def replica_verification(options: Options) -> int:
     """Fetches all replicas of topics and compares them, batch by batch, until Ctrl-C.
 
     It prints batches that differ, ends with status 1 at once if their offsets differ, and reports
@@ -165,7 +164,7 @@ def replica_verification(options: SimpleNamespace) -> int:
         return run(_verify(options), options.timeout, while_read=True)
 
 
-def _check(options: SimpleNamespace) -> None:
+def _check(options: Options) -> None:
     if is_set(options, "output") and not options.sums:
         refuse("--output is only allowed with --sums")
     for name in ("time", "report-interval-ms"):
@@ -180,7 +179,7 @@ def _check(options: SimpleNamespace) -> None:
 # Batch by batch
 
 
-async def _verify(options: SimpleNamespace) -> int:
+async def _verify(options: Options) -> int:
     from kcli.client.admin.admin import Admin
 
     async with Admin(admin_config(options, client_id=CLIENT_ID)) as admin:
@@ -198,7 +197,7 @@ class _Verification:
     def __init__(
         self,
         admin: Admin,
-        options: SimpleNamespace,
+        options: Options,
         placed: Placed,
         offsets: Mapping[TopicPartition, Offset],
     ) -> None:
@@ -256,7 +255,7 @@ class _Verification:
 class _Fetches:
     """Fetches from brokers; an error is reported when it first occurs."""
 
-    def __init__(self, admin: Admin, options: SimpleNamespace) -> None:
+    def __init__(self, admin: Admin, options: Options) -> None:
         self.max_wait_ms = MAX_WAIT_MS if options.max_wait_ms is None else options.max_wait_ms
         self.partition_bytes = FETCH_BYTES if options.fetch_size is None else options.fetch_size
         self._cluster = admin.cluster
@@ -308,7 +307,7 @@ class _Fetches:
 
 
 async def _replicas_by_broker(
-    admin: Admin, options: SimpleNamespace
+    admin: Admin, options: Options
 ) -> dict[BrokerId, list[TopicPartition]]:
     """Return the partitions of the requested topics, by each broker with a replica."""
     includes = name_filter(options.topics_include if options.topics_include is not None else ".*")
@@ -351,7 +350,7 @@ def _print_with_time(text: str) -> None:
 # Checksums
 
 
-async def _sum_up(options: SimpleNamespace, out: Rows | None) -> int:
+async def _sum_up(options: Options, out: Rows | None) -> int:
     from kcli.client.admin.admin import Admin
 
     async with Admin(admin_config(options, client_id=CLIENT_ID)) as admin:

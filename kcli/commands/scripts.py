@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import shlex
 from pathlib import Path
-from types import SimpleNamespace
 
 import click
 
-from kcli.command.command import Manual, command, command_named
+from kcli.command.command import Manual, Options, command, command_named
 from kcli.command.options import Refused, dry_run, option, option_group, refuse
 from kcli.command.output import print_output, would
 from kcli.command.statuses import DONE
@@ -38,7 +37,7 @@ MANUAL = Manual(
     ),
     dry_run,
 )
-def scripts(options: SimpleNamespace) -> int:
+def scripts(options: Options) -> int:
     """Writes a script for each command that replaces one of Kafka's: kafka-topics.sh runs k topics
     with the same arguments, and so on.
 
@@ -50,7 +49,7 @@ def scripts(options: SimpleNamespace) -> int:
     return _install(Path(options.words[1]), options)
 
 
-def _install(directory: Path, options: SimpleNamespace) -> int:
+def _install(directory: Path, options: Options) -> int:
     k = options.k or "k"
     k = os.path.abspath(k) if os.sep in k else k
     texts = {directory / name: text for name, text in scripts_of(k).items()}

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from types import SimpleNamespace
 
 import click
 
-from kcli.command.command import Manual, command
+from kcli.command.command import Manual, Options, command
 from kcli.command.options import option, option_group, refuse
 from kcli.command.output import discard_unwritable
 
@@ -86,7 +85,7 @@ MANUAL = Manual(
         multiple=True,
     ),
 )
-def server_start(options: SimpleNamespace) -> int:
+def server_start(options: Options) -> int:
     """Starts a broker, and runs until it is stopped.
 
     The file is Kafka's server.properties.  Without a file, the broker listens on 127.0.0.1:9092 and

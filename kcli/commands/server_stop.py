@@ -7,10 +7,9 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import pairwise
-from types import SimpleNamespace
 from typing import NamedTuple
 
-from kcli.command.command import Manual, command
+from kcli.command.command import Manual, Options, command
 from kcli.command.options import Refused, key_values, option, option_group, read_properties
 from kcli.command.output import complain, print_output
 
@@ -47,7 +46,7 @@ class RunningServer(NamedTuple):
     option("--node-id", "Only the broker with this id; takes precedence over --process-role.", "N"),
     option("--process-role", "Only brokers with exactly these process.roles.", "ROLES"),
 )
-def server_stop(options: SimpleNamespace) -> int:
+def server_stop(options: Options) -> int:
     """Stops the brokers of this user on this machine, and does not wait until they have ended.
 
     A stopping broker hands over its leaderships, writes all data, and ends.

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
 
 import click
 
-from kcli.command.command import Manual, command, command_named
+from kcli.command.command import Manual, Options, command, command_named
 from kcli.command.command_list import COMMANDS
 from kcli.command.options import exclude, option, option_group, refuse
 from kcli.command.output import print_output
@@ -49,7 +48,7 @@ FIELDS = RowShape(
     option("--schema", "Print the JSON Schema of the document that -o json prints."),
     formatted(FIELDS),
 )
-def shapes(options: SimpleNamespace) -> int:
+def shapes(options: Options) -> int:
     """Prints the fields of the rows of -o, for all shapes or the named ones."""
     all_shapes = declared()
     for id in options.shapes:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from types import SimpleNamespace
 
 import click
 
-from kcli.command.command import Duration, Manual, command
+from kcli.command.command import Duration, Manual, Options, command
 from kcli.command.options import INT, Refused, is_set, option, option_group, refuse
 from kcli.command.output import complain, print_output
 from kcli.command.statuses import DONE, FAILED
@@ -107,7 +106,7 @@ ACTIONS = ("start", "stop", "status")
     ),
     formatted(STATUS),
 )
-def spark_cluster(options: SimpleNamespace) -> int:
+def spark_cluster(options: Options) -> int:
     """Starts a master and workers of Spark on this machine, describes them, and stops them.
 
     They are a standalone cluster, with the PySpark of this environment, to try out applications for
@@ -126,7 +125,7 @@ def spark_cluster(options: SimpleNamespace) -> int:
     return _status(options, directory)
 
 
-def _action(options: SimpleNamespace) -> str:
+def _action(options: Options) -> str:
     if len(options.action) != 1 or options.action[0] not in ACTIONS:
         refuse(f"name exactly one action: {', '.join(ACTIONS)}")
     action: str = options.action[0]
@@ -137,7 +136,7 @@ def _action(options: SimpleNamespace) -> str:
     return action
 
 
-def _start(options: SimpleNamespace, directory: str) -> int:
+def _start(options: Options, directory: str) -> int:
     from kcli.spark import cluster
     from kcli.spark.standalone import MEMORY as AMOUNT
 
@@ -178,7 +177,7 @@ def _stop(directory: str) -> int:
     return FAILED
 
 
-def _status(options: SimpleNamespace, directory: str) -> int:
+def _status(options: Options, directory: str) -> int:
     from kcli.spark import cluster
     from kcli.spark.standalone import ALIVE
 

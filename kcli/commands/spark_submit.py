@@ -9,11 +9,10 @@ import shlex
 import signal
 import stat
 import sys
-from types import SimpleNamespace
 
 import click
 
-from kcli.command.command import Command, Manual, command
+from kcli.command.command import Command, Manual, Options, command
 from kcli.command.options import Refused, option, option_group, read_properties, refuse
 from kcli.command.output import print_output
 from kcli.spark import installation, jobs, package_archive
@@ -101,7 +100,7 @@ class Submit(Command):
     ),
     click.argument("words", nargs=-1, metavar="[SPARK-OPTIONS] APP|JOB [WORDS]"),
 )
-def spark_submit(options: SimpleNamespace) -> None:
+def spark_submit(options: Options) -> None:
     """Runs a job or an application on Spark, where the format k reads topics.
 
     A job is one of the names below; its arguments are checked before anything is started.  Anything

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import re
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import click
 
-from kcli.command.command import Integer, Manual, command
+from kcli.command.command import Integer, Manual, Options, command
 from kcli.command.options import Refused, option, option_group, refuse, require
 from kcli.command.output import print_output
 
@@ -57,7 +56,7 @@ _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
         multiple=True,
     ),
 )
-def storage(options: SimpleNamespace) -> int:
+def storage(options: Options) -> int:
     """Rebuilds a lost metadata store, or lets a partition begin without records it has lost.
 
     rebuild writes the metadata store of a broker without zookeeper.connect from its logs.  The
@@ -111,7 +110,7 @@ def _rebuild(config: BrokerConfig) -> int:
     return 0
 
 
-def _accept_loss(config: BrokerConfig, options: SimpleNamespace) -> int:
+def _accept_loss(config: BrokerConfig, options: Options) -> int:
     from kserver.errors import StorageError
     from kserver.log.directory import LogDirectory
     from kserver.log.missing import accept_loss

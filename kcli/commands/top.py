@@ -7,10 +7,9 @@ import logging
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from kcli.command.command import Duration, Manual, command
+from kcli.command.command import Duration, Manual, Options, command
 from kcli.command.command_runner import CLUSTER, admin_config, reason, run
 from kcli.command.options import INT, cluster, name_filter, option, option_group, refuse
 from kcli.command.output import is_redrawable
@@ -151,7 +150,7 @@ ROW = RowShape(
     formatted(ROW),
     cluster,
 )
-def top(options: SimpleNamespace) -> int:
+def top(options: Options) -> int:
     """Shows what brokers, topics and groups do now: records and bytes in and out, lag and its
     trend, changes of the ISR.
 
@@ -179,9 +178,7 @@ def top(options: SimpleNamespace) -> int:
         return run(_top(options, views, count, out), options.timeout, awaited, while_read=True)
 
 
-async def _top(
-    options: SimpleNamespace, views: Sequence[str], count: int | None, out: Rows | None
-) -> int:
+async def _top(options: Options, views: Sequence[str], count: int | None, out: Rows | None) -> int:
     from kcli.client.admin.admin import Admin
     from kcli.top import screen
     from kcli.top.snapshot import Selection

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import AsyncIterator, Sequence
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from kcli.command.command import OLDER, Manual, command
+from kcli.command.command import OLDER, Manual, Options, command
 from kcli.command.command_runner import (
     CLUSTER,
     EXPECTED,
@@ -190,7 +189,7 @@ LIST = RowShape(
     option("--force", "The same as --yes.", instead="--yes", yields=True, section=OLDER),
     option("--disable-rack-aware", "Ignored.", section=OLDER),
 )
-def topics(options: SimpleNamespace) -> int:
+def topics(options: Options) -> int:
     """Creates, lists, describes, grows and deletes topics.
 
     Exactly one action is required.  --list and --describe show all topics, or those whose whole
@@ -213,13 +212,13 @@ def topics(options: SimpleNamespace) -> int:
         return status_of(error)
 
 
-def _shape(options: SimpleNamespace) -> RowShape:
+def _shape(options: Options) -> RowShape:
     if options.list:
         return LIST
     return OVERRIDES if options.topics_with_overrides else DESCRIBE
 
 
-async def _act(options: SimpleNamespace, out: Rows | None = None) -> int:
+async def _act(options: Options, out: Rows | None = None) -> int:
     from kcli.client.admin.admin import Admin
 
     async with Admin(admin_config(options)) as admin:
@@ -237,7 +236,7 @@ async def _act(options: SimpleNamespace, out: Rows | None = None) -> int:
     return DONE
 
 
-async def _list(admin: Admin, options: SimpleNamespace, out: Rows | None) -> None:
+async def _list(admin: Admin, options: Options, out: Rows | None) -> None:
     topics = await _matching(admin, options)
     if out is None:
         print_output("\n".join(topic.name for topic in topics))
@@ -247,7 +246,7 @@ async def _list(admin: Admin, options: SimpleNamespace, out: Rows | None) -> Non
         out.row(topic=topic.name, topic_id=id, internal=topic.is_internal)
 
 
-async def _create(admin: Admin, options: SimpleNamespace) -> None:
+async def _create(admin: Admin, options: Options) -> None:
     from kcli.client.admin.admin import NewTopic
     from kserver.errors import ErrorCode, KafkaError
 
@@ -280,7 +279,7 @@ async def _create(admin: Admin, options: SimpleNamespace) -> None:
         raise created
 
 
-async def _alter(admin: Admin, options: SimpleNamespace) -> None:
+async def _alter(admin: Admin, options: Options) -> None:
     from kcli.client.admin.admin import NewPartitions
 
     assignments = _assignments(options.replica_assignment)
@@ -299,7 +298,7 @@ async def _alter(admin: Admin, options: SimpleNamespace) -> None:
         would(*(f"give topic {name} {options.partitions} partitions in all" for name in names))
 
 
-async def _delete(admin: Admin, options: SimpleNamespace) -> None:
+async def _delete(admin: Admin, options: Options) -> None:
     names = await _existing(admin, options)
     steps = [f"delete topic {name} and all its records" for name in names]
     if options.dry_run:
@@ -316,7 +315,7 @@ def _size(created: CreatedTopic) -> str:
     return f": partitions {created.partitions}, replication factor {created.replication_factor}"
 
 
-async def _describe(admin: Admin, options: SimpleNamespace, out: Rows | None) -> bool:
+async def _describe(admin: Admin, options: Options, out: Rows | None) -> bool:
     """Print topics, and return whether any partition was shown."""
     has_partitions = False
     async for view in _views(admin, options):
@@ -332,7 +331,7 @@ async def _describe(admin: Admin, options: SimpleNamespace, out: Rows | None) ->
     return has_partitions
 
 
-async def _describe_topics(admin: Admin, options: SimpleNamespace) -> list[TopicDescription]:
+async def _describe_topics(admin: Admin, options: Options) -> list[TopicDescription]:
     """Return the requested topics."""
     id = None if options.topic_id is None else topic_id(options.topic_id)
     if id:
@@ -348,7 +347,7 @@ async def _describe_topics(admin: Admin, options: SimpleNamespace) -> list[Topic
     return [unwrap(topic) for topic in descriptions]
 
 
-async def _views(admin: Admin, options: SimpleNamespace) -> AsyncIterator[topic_lines.View]:
+async def _views(admin: Admin, options: Options) -> AsyncIterator[topic_lines.View]:
     from kcli.client.admin.admin import ResourceType
 
     topics = await _describe_topics(admin, options)
@@ -365,13 +364,13 @@ async def _views(admin: Admin, options: SimpleNamespace) -> AsyncIterator[topic_
         yield topic_lines.View(topic, unwrap(configs[name]), moves, live, reports)
 
 
-async def _matching(admin: Admin, options: SimpleNamespace) -> list[TopicListing]:
+async def _matching(admin: Admin, options: Options) -> list[TopicListing]:
     matches = (lambda _: True) if options.topic is None else name_filter(options.topic)
     listed = await admin.list_topics(include_internal=not options.exclude_internal)
     return [topic for topic in listed if matches(topic.name)]
 
 
-async def _existing(admin: Admin, options: SimpleNamespace) -> list[str]:
+async def _existing(admin: Admin, options: Options) -> list[str]:
     names = [topic.name for topic in await _matching(admin, options)]
     if options.topic and not names and not options.if_exists:
         raise Refused(f"Topic '{options.topic}' does not exist as expected")
@@ -412,7 +411,7 @@ def _broker_id(word: str) -> int:
     return int(word)
 
 
-def _check(options: SimpleNamespace) -> None:
+def _check(options: Options) -> None:
     """Check the rules between options, in Kafka's order and words."""
     actions = [name for name in ACTIONS if getattr(options, name)]
     if len(actions) != 1:
@@ -461,5 +460,5 @@ def _check(options: SimpleNamespace) -> None:
     exclude(options, "check", ("topics-with-overrides",))
 
 
-def _only_with(options: SimpleNamespace, name: str, *actions: str) -> None:
+def _only_with(options: Options, name: str, *actions: str) -> None:
     exclude(options, name, [action for action in ACTIONS if action not in actions])

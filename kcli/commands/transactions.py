@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
-from kcli.command.command import OLDER, Integer, Manual, Milliseconds, command
+from kcli.command.command import OLDER, Integer, Manual, Milliseconds, Options, command
 from kcli.command.command_runner import (
     CLUSTER,
     EXPECTED,
@@ -246,7 +245,7 @@ CHANGING = ("abort", "forceTerminateTransaction")
         section=OLDER,
     ),
 )
-def transactions(options: SimpleNamespace) -> int:
+def transactions(options: Options) -> int:
     """Lists and describes transactions and their producers, finds hanging transactions, and ends
     them.
 
@@ -266,7 +265,7 @@ def transactions(options: SimpleNamespace) -> int:
         return run(_show(options, shape, rows_of, out), options.timeout, CLUSTER)
 
 
-def _action(options: SimpleNamespace) -> str:
+def _action(options: Options) -> str:
     if len(options.action) != 1 or options.action[0] not in ACTIONS:
         refuse(f"name exactly one action: {', '.join(ACTIONS)}")
     action: str = options.action[0]
@@ -302,9 +301,9 @@ def _action(options: SimpleNamespace) -> str:
 
 
 async def _show(
-    options: SimpleNamespace,
+    options: Options,
     shape: RowShape,
-    rows_of: Callable[[SimpleNamespace, Admin], Coroutine[Any, Any, Iterable[Row]]],
+    rows_of: Callable[[Options, Admin], Coroutine[Any, Any, Iterable[Row]]],
     out: Rows | None,
 ) -> int:
     async with _admin(options) as admin:
@@ -336,7 +335,7 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]
         yield "".join(f"{cell:{width}}\t" for cell, width in zip(row, widths, strict=True))
 
 
-async def _list(options: SimpleNamespace, admin: Admin) -> list[Row]:
+async def _list(options: Options, admin: Admin) -> list[Row]:
     with _failing("Failed to list transactions"):
         listed = await admin.transactions.listings(
             states=[] if options.state is None else _states(options.state),
@@ -356,7 +355,7 @@ def _states(text: str) -> list[str]:
     return [by_name[word.lower()] for word in words]
 
 
-async def _describe(options: SimpleNamespace, admin: Admin) -> list[Row]:
+async def _describe(options: Options, admin: Admin) -> list[Row]:
     name = options.transactional_id
     with _failing(f"Failed to describe transaction state of transactional-id `{name}`"):
         description = unwrap((await admin.transactions.describe([name]))[name])
@@ -376,7 +375,7 @@ async def _describe(options: SimpleNamespace, admin: Admin) -> list[Row]:
     ]
 
 
-async def _describe_producers(options: SimpleNamespace, admin: Admin) -> list[Row]:
+async def _describe_producers(options: Options, admin: Admin) -> list[Row]:
     partition = TopicPartition(options.topic, options.partition)
     where = "leader" if options.broker_id is None else f"broker {options.broker_id}"
     with _failing(f"Failed to describe producers for partition {partition} on {where}"):
@@ -385,7 +384,7 @@ async def _describe_producers(options: SimpleNamespace, admin: Admin) -> list[Ro
     return [state._asdict() for state in states]
 
 
-async def _find_hanging(options: SimpleNamespace, admin: Admin) -> list[Row]:
+async def _find_hanging(options: Options, admin: Admin) -> list[Row]:
     minutes = 15 if options.max_transaction_timeout is None else options.max_transaction_timeout
     now_ms = _now_ms()
     with _failing("Failed to find hanging transactions"):
@@ -409,7 +408,7 @@ async def _find_hanging(options: SimpleNamespace, admin: Admin) -> list[Row]:
     ]
 
 
-async def _partitions(options: SimpleNamespace, admin: Admin) -> list[TopicPartition]:
+async def _partitions(options: Options, admin: Admin) -> list[TopicPartition]:
     """Return the partitions to search."""
     if options.partition is not None:
         return [TopicPartition(options.topic, options.partition)]
@@ -434,7 +433,7 @@ LISTINGS = {
 }
 
 
-async def _abort(options: SimpleNamespace) -> int:
+async def _abort(options: Options) -> int:
     async with _admin(options) as admin:
         transaction = await _open_transaction(options, admin)
         step = (
@@ -450,7 +449,7 @@ async def _abort(options: SimpleNamespace) -> int:
     return DONE
 
 
-async def _open_transaction(options: SimpleNamespace, admin: Admin) -> AbortTransactionSpec:
+async def _open_transaction(options: Options, admin: Admin) -> AbortTransactionSpec:
     from kcli.client.admin.transaction_admin import AbortTransactionSpec
 
     partition = TopicPartition(options.topic, options.partition)
@@ -471,7 +470,7 @@ async def _open_transaction(options: SimpleNamespace, admin: Admin) -> AbortTran
     )
 
 
-async def _terminate(options: SimpleNamespace) -> int:
+async def _terminate(options: Options) -> int:
     name = options.transactional_id
     step = f"abort the open transaction of {name}, and fence its producer"
     async with _admin(options) as admin:
@@ -499,7 +498,7 @@ def _failing(what: str) -> Iterator[None]:
         raise Refused(f"{what}: {reason(error)}") from error
 
 
-def _admin(options: SimpleNamespace) -> Admin:
+def _admin(options: Options) -> Admin:
     from kcli.client.admin.admin import Admin
 
     return Admin(admin_config(options))

@@ -7,12 +7,11 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from kcli.client.consumer.listener import RebalanceListener
 from kcli.client.errors import ClientError
-from kcli.command.command import Manual, Milliseconds, command
+from kcli.command.command import Manual, Milliseconds, Options, command
 from kcli.command.command_runner import reason, run, with_warnings
 from kcli.command.options import (
     CONNECTION,
@@ -116,7 +115,7 @@ MANUAL = Manual(
     broker_list,
     older_config("--consumer.config"),
 )
-def verifiable_consumer(options: SimpleNamespace) -> int:
+def verifiable_consumer(options: Options) -> int:
     """Reads a topic as a member of a group, and prints a line of JSON for each thing that happens.
 
     The first line is of the event startup_complete; then come partitions_assigned and
@@ -132,7 +131,7 @@ def verifiable_consumer(options: SimpleNamespace) -> int:
     return DONE
 
 
-def _check(options: SimpleNamespace) -> None:
+def _check(options: Options) -> None:
     for name in ("topic", "group_id"):
         if getattr(options, name) is None:
             refuse(f"argument --{name.replace('_', '-')} is required")
@@ -149,7 +148,7 @@ def _check(options: SimpleNamespace) -> None:
         )
 
 
-def _properties(options: SimpleNamespace) -> dict[str, str]:
+def _properties(options: Options) -> dict[str, str]:
     properties = client_properties(options)
     properties |= {
         "group.id": options.group_id,
@@ -174,7 +173,7 @@ def _properties(options: SimpleNamespace) -> dict[str, str]:
 class VerifiableConsumer(RebalanceListener):
     """One run."""
 
-    def __init__(self, options: SimpleNamespace, config: ConsumerConfig) -> None:
+    def __init__(self, options: Options, config: ConsumerConfig) -> None:
         self._options = options
         self._config = config
         limit = options.max_messages

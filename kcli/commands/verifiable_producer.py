@@ -8,10 +8,9 @@ import itertools
 import json
 import sys
 import time
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from kcli.command.command import Manual, command
+from kcli.command.command import Manual, Options, command
 from kcli.command.command_runner import reason, run, with_warnings
 from kcli.command.error_texts import exception
 from kcli.command.options import (
@@ -90,7 +89,7 @@ AT_ONCE = 100
     broker_list,
     older_config("--producer.config"),
 )
-def verifiable_producer(options: SimpleNamespace) -> int:
+def verifiable_producer(options: Options) -> int:
     """Sends increasing numbers to a topic, and prints a line of JSON for each that is delivered or
     lost.
 
@@ -107,7 +106,7 @@ def verifiable_producer(options: SimpleNamespace) -> int:
     return DONE
 
 
-def _check(options: SimpleNamespace) -> None:
+def _check(options: Options) -> None:
     if options.topic is None:
         refuse("argument --topic is required")
     if options.throughput == 0:
@@ -121,7 +120,7 @@ def _check(options: SimpleNamespace) -> None:
 class VerifiableProducer:
     """One run."""
 
-    def __init__(self, options: SimpleNamespace, config: ProducerConfig) -> None:
+    def __init__(self, options: Options, config: ProducerConfig) -> None:
         self._options = options
         self._config = config
         self._sent = 0

@@ -7,12 +7,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from types import SimpleNamespace
 
 import click
 
 from kcli.apache_zookeeper import plan
-from kcli.command.command import Manual, command
+from kcli.command.command import Manual, Options, command
 from kcli.command.options import option, option_group, refuse
 from kcli.command.output import discard_unwritable
 
@@ -92,7 +91,7 @@ MANUAL = Manual(
     option("-daemon", "Run in the background; return when the server answers."),
     option("--apache", "Apache's ZooKeeper, on Java, also for one server by itself."),
 )
-def zookeeper_server_start(options: SimpleNamespace) -> int:
+def zookeeper_server_start(options: Options) -> int:
     """Starts a ZooKeeper on this machine, and runs until it is stopped.
 
     It needs no Java. The file is Kafka's zookeeper.properties. kazoo, Apache's zookeeper-shell and
@@ -123,7 +122,7 @@ def zookeeper_server_start(options: SimpleNamespace) -> int:
     return _in_background(lambda ready: process.run(settings, lambda host, port: ready()))
 
 
-def _apache(options: SimpleNamespace, server: plan.ApacheServer, path: str) -> int:
+def _apache(options: Options, server: plan.ApacheServer, path: str) -> int:
     from kcli.apache_zookeeper import launch
 
     launched = launch.prepare(server, path, os.environ)

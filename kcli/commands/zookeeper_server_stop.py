@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from itertools import pairwise
-from types import SimpleNamespace
 
-from kcli.command.command import Manual, command
+from kcli.command.command import Manual, Options, command
 from kcli.command.output import print_output
 from kcli.commands.server_stop import running, signal_named
 
@@ -29,7 +28,7 @@ MANUAL = Manual(
 
 
 @command(manual=MANUAL)
-def zookeeper_server_stop(_options: SimpleNamespace) -> int:
+def zookeeper_server_stop(_options: Options) -> int:
     """Stops the ZooKeepers of this user on this machine, and does not wait until they have ended.
 
     Acknowledged changes are on disk already, and clients keep their sessions until the next start.

@@ -5,12 +5,11 @@ from __future__ import annotations
 import io
 import logging
 import sys
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import click
 
-from kcli.command.command import Command, Manual, command
+from kcli.command.command import Command, Manual, Options, command
 from kcli.command.options import Refused, option, option_group, refuse
 from kcli.command.output import print_output
 
@@ -77,7 +76,7 @@ class Shell(Command):
     option("-r", "Accept a read-only server."),
     option("-zk-tls-config-file", "Refused.", "FILE"),
 )
-def zookeeper_shell(options: SimpleNamespace) -> int:
+def zookeeper_shell(options: Options) -> int:
     """Runs one command of ZooKeeper's shell, or the commands on standard input.
 
     Any server that speaks ZooKeeper's protocol works: Apache's, or that of k

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from kcli.command import error_texts
@@ -18,6 +17,7 @@ from kserver.model import TopicPartition
 
 if TYPE_CHECKING:
     from kcli.client.admin.admin import Admin
+    from kcli.command.command import Options
 
 UNKNOWN_PARTITION = -1
 _OF_GROUP = frozenset(
@@ -37,7 +37,7 @@ _OF_PARTITIONS = frozenset(
 )
 
 
-async def delete(admin: Admin, options: SimpleNamespace, groups: Sequence[str]) -> int:
+async def delete(admin: Admin, options: Options, groups: Sequence[str]) -> int:
     """Delete groups; return the exit status."""
     steps = [f"delete group {name} and all its committed offsets" for name in groups]
     if options.dry_run:
@@ -60,7 +60,7 @@ async def delete(admin: Admin, options: SimpleNamespace, groups: Sequence[str]) 
     return FAILED
 
 
-async def delete_offsets(admin: Admin, options: SimpleNamespace, group: str) -> int:
+async def delete_offsets(admin: Admin, options: Options, group: str) -> int:
     """Delete offsets of the partitions that --topic names; return the exit status."""
     outcomes: dict[TopicPartition, KafkaError | None] = {}
     partitions = {p for word in options.topic if ":" in word for p in in_words(word)}

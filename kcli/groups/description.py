@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from kcli.command.options import Refused
@@ -28,11 +27,12 @@ from kserver.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from kcli.client.admin.admin import Admin
     from kcli.client.group.group_descriptions import GroupDescription
+    from kcli.command.command import Options
 
 
 async def print_list(
     admin: Admin,
-    options: SimpleNamespace,
+    options: Options,
     states: Sequence[str],
     types: Sequence[str],
     out: Rows | None,
@@ -51,7 +51,7 @@ async def print_list(
 
 
 async def print_description(
-    admin: Admin, options: SimpleNamespace, names: Iterable[str], out: Rows | None
+    admin: Admin, options: Options, names: Iterable[str], out: Rows | None
 ) -> int:
     """Print the view that --members, --state or neither selects; return the exit status."""
     groups = await existing(admin, names, out)

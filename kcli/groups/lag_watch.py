@@ -8,7 +8,6 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kcli.command.options import Refused
@@ -25,6 +24,7 @@ from kserver.wire.special_offsets import EARLIEST
 
 if TYPE_CHECKING:
     from kcli.client.admin.admin import Admin
+    from kcli.command.command import Options
 
 EVERY_S = 1.0
 """Seconds between samples with --until-lag, without --watch."""
@@ -37,7 +37,7 @@ Names: TypeAlias = Callable[[], Awaitable[Sequence[str]]]
 
 
 async def watch(
-    admin: Admin, options: SimpleNamespace, names: Names, out: Rows | None, last: list[Look]
+    admin: Admin, options: Options, names: Names, out: Rows | None, last: list[Look]
 ) -> None:
     """Sample the groups that `names` returns each time, and show them with --watch, until their lag
     is at most --until-lag, or for ever. Raises Refused if a group does not exist.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from kcli.command.command_runner import raise_first, unwrap
@@ -22,6 +21,7 @@ from kserver.wire.special_offsets import EARLIEST, LATEST
 
 if TYPE_CHECKING:
     from kcli.client.admin.admin import Admin
+    from kcli.command.command import Options
 
 SCENARIOS = (
     "to-offset",
@@ -44,9 +44,7 @@ NO_EXECUTE = (
 Offsets = dict[TopicPartition, Offset]
 
 
-async def reset(
-    admin: Admin, options: SimpleNamespace, groups: Sequence[str], out: Rows | None
-) -> int:
+async def reset(admin: Admin, options: Options, groups: Sequence[str], out: Rows | None) -> int:
     """Plan for each group, commit with --execute, and print the plan; return the exit status."""
     targets = Targets(admin, options, groups)
     plan: Plan = {}
@@ -84,7 +82,7 @@ async def _commit(admin: Admin, group: str, offsets: Offsets) -> None:
     )
 
 
-def _show(options: SimpleNamespace, plan: Plan, out: Rows | None) -> None:
+def _show(options: Options, plan: Plan, out: Rows | None) -> None:
     if out is not None:
         for group, offsets in plan.items():
             for (topic, partition), offset in offsets.items():
@@ -108,7 +106,7 @@ def _print_error(group: str, why: str, out: Rows | None) -> None:
 class Targets:
     """The new offsets that the options request; `status` is FAILED once a file lacks a group."""
 
-    def __init__(self, admin: Admin, options: SimpleNamespace, groups: Sequence[str]) -> None:
+    def __init__(self, admin: Admin, options: Options, groups: Sequence[str]) -> None:
         self.status = DONE
         self._admin = admin
         self._options = options
@@ -266,7 +264,7 @@ def _plan_of(path: str, group: str | None) -> Mapping[str, Offsets]:
         raise Refused(f"{path}, {error}") from error
 
 
-def _since_ms(options: SimpleNamespace) -> int | None:
+def _since_ms(options: Options) -> int | None:
     try:
         if options.to_datetime is not None:
             return times.to_epoch_ms(options.to_datetime)

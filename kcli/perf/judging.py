@@ -14,8 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -27,6 +26,9 @@ from kcli.perf.criteria import Criterion
 from kcli.perf.history import Run
 from kcli.rows.listing import Rows
 from kserver import __version__
+
+if TYPE_CHECKING:
+    from kcli.command.command import Options
 
 NO_METRICS = (
     "--print-metrics is not supported: the client has no metrics; use -o to print the measurements"
@@ -90,7 +92,7 @@ class RunEvaluation:
 
     def __init__(
         self,
-        options: SimpleNamespace,
+        options: Options,
         metrics: Sequence[str],
         run: Run,
     ) -> None:
@@ -105,7 +107,7 @@ class RunEvaluation:
         if options.baseline is not None:
             self._take_baseline(options)
 
-    def _take_baseline(self, options: SimpleNamespace) -> None:
+    def _take_baseline(self, options: Options) -> None:
         path, last = options.baseline, options.baseline_runs or BASELINE_RUNS
         with open(path, encoding="utf-8", errors="replace") as file:
             runs, others = history.read(file)
@@ -192,7 +194,7 @@ def _command() -> str:
     return click.get_current_context().command_path
 
 
-def _criteria(options: SimpleNamespace, metrics: Sequence[str]) -> list[Criterion]:
+def _criteria(options: Options, metrics: Sequence[str]) -> list[Criterion]:
     criteria_list: list[Criterion] = []
     for text in options.fail_if:
         try:

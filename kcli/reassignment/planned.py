@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from rich.filesize import decimal
@@ -24,9 +23,10 @@ from kserver.model import TopicPartition
 
 if TYPE_CHECKING:
     from kcli.client.admin.admin import Admin
+    from kcli.command.command import Options
 
 
-async def plan(admin: Admin, options: SimpleNamespace, out: Rows | None) -> None:
+async def plan(admin: Admin, options: Options, out: Rows | None) -> None:
     """Show the plan; with --execute, execute it."""
     before, internal = await _placement(admin)
     after = _planned(before, internal, options)
@@ -57,12 +57,12 @@ async def plan(admin: Admin, options: SimpleNamespace, out: Rows | None) -> None
     await _carry_out(admin, journal)
 
 
-async def resume(admin: Admin, options: SimpleNamespace) -> None:
+async def resume(admin: Admin, options: Options) -> None:
     """Continue with the journal's remaining batches."""
     await _carry_out(admin, await _journal(admin, options))
 
 
-async def undo(admin: Admin, options: SimpleNamespace) -> None:
+async def undo(admin: Admin, options: Options) -> None:
     """Revert the batches that were begun according to the journal."""
     journal = await _journal(admin, options)
     moving = await admin.list_reassignments(
@@ -81,7 +81,7 @@ async def _carry_out(admin: Admin, journal: ReassignmentJournal) -> None:
     )
 
 
-async def _journal(admin: Admin, options: SimpleNamespace) -> ReassignmentJournal:
+async def _journal(admin: Admin, options: Options) -> ReassignmentJournal:
     cluster_id = (await admin.describe_cluster()).cluster_id or ""
     journal = ReassignmentJournal.read(_path(options, cluster_id))
     if journal.cluster_id != cluster_id:
@@ -89,7 +89,7 @@ async def _journal(admin: Admin, options: SimpleNamespace) -> ReassignmentJourna
     return journal
 
 
-def _path(options: SimpleNamespace, cluster_id: str) -> Path:
+def _path(options: Options, cluster_id: str) -> Path:
     return default_path(cluster_id) if options.journal is None else Path(options.journal)
 
 
@@ -112,7 +112,7 @@ async def _placement(admin: Admin) -> tuple[Placement, set[str]]:
     return Placement(racks, replicas, sizes), {t.name for t in listed if t.is_internal}
 
 
-def _planned(before: Placement, internal: set[str], options: SimpleNamespace) -> Placement:
+def _planned(before: Placement, internal: set[str], options: Options) -> Placement:
     try:
         if options.plan == "evacuate":
             gone = set(brokers_of(options.broker_list))

@@ -20,12 +20,12 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from types import SimpleNamespace, TracebackType
+from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
 import click
 
-from kcli.command.command import Command, Option
+from kcli.command.command import Command, Option, Options
 from kcli.command.output import complain, print_output
 from kcli.rows.row_formats import Csv, Json, JsonLines, Row, Table, Template, Tsv, Writer, Yaml
 from kcli.rows.shapes import RowShape
@@ -95,7 +95,7 @@ def shapes_of(command: Command) -> Sequence[RowShape]:
     return next((option.shapes for option in command.options() if isinstance(option, Output)), ())
 
 
-def rows(options: SimpleNamespace, shape: RowShape) -> Rows:
+def rows(options: Options, shape: RowShape) -> Rows:
     """Return rows in the format of -o. Raises UsageError if a template has a field that the shape
     does not have.
     """
@@ -110,7 +110,7 @@ def rows(options: SimpleNamespace, shape: RowShape) -> Rows:
 
 
 @contextmanager
-def rows_if_asked(options: SimpleNamespace, shape: RowShape) -> Iterator[Rows | None]:
+def rows_if_asked(options: Options, shape: RowShape) -> Iterator[Rows | None]:
     """Yield the same as `rows`, or None without -o, when Kafka's own text is wanted."""
     if options.output is None:
         yield None

@@ -13,13 +13,13 @@ import os
 import re
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from kcli.command.options import SERVER_VARIABLE, Refused, client_properties
 
 if TYPE_CHECKING:
     from kcli.client.admin.admin import Admin
+    from kcli.command.command import Options
 
 KEPT_S = 10
 PATIENCE_S = 0.7
@@ -31,7 +31,7 @@ _NAME = re.compile(r"[A-Za-z0-9._:\[\]%-]+")
 class ClusterNames:
     """Names in the cluster of --bootstrap-server and --command-config in a command line."""
 
-    def __init__(self, options: SimpleNamespace, directory: Path) -> None:
+    def __init__(self, options: Options, directory: Path) -> None:
         self._options = options
         self._directory = directory
         # Not by the file's contents: passwords must not affect a file's name.
@@ -76,7 +76,7 @@ def cache_directory() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "k")
 
 
-def _ask(options: SimpleNamespace, kind: str) -> dict[str, Any]:
+def _ask(options: Options, kind: str) -> dict[str, Any]:
     """Return names; empty if the cluster cannot be reached in time, or refuses."""
     import asyncio
 

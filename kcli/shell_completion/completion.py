@@ -13,7 +13,6 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from kcli.command.command_list import COMMANDS
@@ -21,13 +20,13 @@ from kcli.command.command_list import COMMANDS
 if TYPE_CHECKING:
     import click
 
-    from kcli.command.command import Command, Option
+    from kcli.command.command import Command, Option, Options
     from kcli.shell_completion.completion_values import Candidate, Names
 
 FILES = ":files"
 """Printed in place of candidates: the shell completes file names itself."""
 
-NamesOf = Callable[[SimpleNamespace], "Names"]
+NamesOf = Callable[["Options"], "Names"]
 
 
 class FoundValues(NamedTuple):
@@ -224,7 +223,10 @@ class _Line:
             source = of_words(*metavar.split("|"))
         if source is None:
             return NOTHING
-        cluster = SimpleNamespace(
+
+        from kcli.command.command import Options
+
+        cluster = Options(
             bootstrap_server=_expand(self._options.get("bootstrap-server")),
             command_config=_expand(self._options.get("command-config")),
         )
@@ -255,7 +257,7 @@ def _expand(value: str | None) -> str | None:
     return None if value is None else os.path.expandvars(os.path.expanduser(value))
 
 
-def _cluster_names(options: SimpleNamespace) -> Names:
+def _cluster_names(options: Options) -> Names:
     from kcli.shell_completion.cluster_names import ClusterNames, cache_directory
 
     return ClusterNames(options, cache_directory())

@@ -29,9 +29,8 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from types import SimpleNamespace
 
-from kcli.command.command import Command
+from kcli.command.command import Command, Options
 
 JOBS = {
     "land": "write topics as Parquet, JSON or Delta",
@@ -49,19 +48,19 @@ def job_named(name: str) -> Command:
     return job
 
 
-def read(name: str, words: Sequence[str]) -> SimpleNamespace:
+def read(name: str, words: Sequence[str]) -> Options:
     """Return the checked options of a job's words.
 
     Raises click's UsageError or Refused if they are invalid; click's Exit after --help.
     """
     context = job_named(name).make_context(f"k spark-submit {name}", list(words))
     with context:
-        options = SimpleNamespace(**context.params)
+        options = Options(**context.params)
         importlib.import_module(f"kcli.spark.jobs.{name}").check(options)
     return options
 
 
-def look(name: str, options: SimpleNamespace) -> None:
+def look(name: str, options: Options) -> None:
     """Check the cluster for the job, if its module has a function `look`.
 
     Raises Refused, or the client's errors.

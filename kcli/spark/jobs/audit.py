@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from types import SimpleNamespace
 
 import click
 
 from kcli.client.blocking import Blocking
 from kcli.client.producer.producer import Producer
-from kcli.command.command import Duration, Manual, command
+from kcli.command.command import Duration, Manual, Options, command
 from kcli.command.options import client_properties, option, option_group, refuse
 from kcli.command.statuses import DONE, FOUND
 from kcli.rows.listing import Format, formatted, rows
@@ -136,7 +135,7 @@ MANUAL = Manual(
     formatted(SHAPE),
     shared.cluster,
 )
-def audit(options: SimpleNamespace) -> int:
+def audit(options: Options) -> int:
     """Compares the records of topics with the rows that have landed from them.
 
     Prints a row for each topic and window with a difference: records that are missing, that landed
@@ -169,7 +168,7 @@ def audit(options: SimpleNamespace) -> int:
     return FOUND if options.fail_on_gap and any(row.differs for row in findings) else DONE
 
 
-def check(options: SimpleNamespace) -> None:
+def check(options: Options) -> None:
     shared.check_topics(options)
     if not options.path:
         refuse("name the directory of the landed topics: --path DIRECTORY")
@@ -178,7 +177,7 @@ def check(options: SimpleNamespace) -> None:
     _audit(options)
 
 
-def _audit(options: SimpleNamespace) -> Audit:
+def _audit(options: Options) -> Audit:
     """Return the audit. Raises Refused if the options are invalid."""
     now_ms = int(time.time() * 1000)
     grace_s = GRACE_S if options.grace is None else options.grace
@@ -195,7 +194,7 @@ def _audit(options: SimpleNamespace) -> Audit:
     return audit
 
 
-def _report(options: SimpleNamespace, findings: Iterable[WindowResult]) -> None:
+def _report(options: Options, findings: Iterable[WindowResult]) -> None:
     """Send a record for each finding, with its topic as the key."""
     with Blocking(Producer, of_producer(client_properties(options))) as producer:
         sent = [

@@ -6,12 +6,11 @@ import math
 import re
 import time
 import uuid
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from kcli.command.command import Duration, Manual, command
+from kcli.command.command import Duration, Manual, Options, command
 from kcli.command.options import INT, Refused, dry_run, is_set, option, option_group, refuse
 from kcli.command.output import complain, transient, would
 from kcli.command.statuses import DONE
@@ -111,7 +110,7 @@ MANUAL = Manual(
     dry_run,
     shared.quiet,
 )
-def compact(options: SimpleNamespace) -> int:
+def compact(options: Options) -> int:
     """Compacts many small files into few large ones.
 
     New files are written to a separate place and their rows are counted.  Then they replace the old
@@ -138,7 +137,7 @@ def compact(options: SimpleNamespace) -> int:
     return DONE
 
 
-def check(options: SimpleNamespace) -> None:
+def check(options: Options) -> None:
     if not options.path:
         refuse("name the directory of the files: --path DIRECTORY")
     shared.check_table("--path", options.path, options.format)
@@ -155,7 +154,7 @@ def check(options: SimpleNamespace) -> None:
         refuse("--vacuum-after is for --format delta; other directories keep no old files")
 
 
-def compacted(spark: SparkSession, options: SimpleNamespace) -> str:
+def compacted(spark: SparkSession, options: Options) -> str:
     """Compact, and return a summary."""
     store = opened(spark, options.path)
     if not store.entries(""):
@@ -176,7 +175,7 @@ def compacted(spark: SparkSession, options: SimpleNamespace) -> str:
         raise Refused(str(error)) from error
 
 
-def _check_place(spark: SparkSession, store: Store, options: SimpleNamespace) -> None:
+def _check_place(spark: SparkSession, store: Store, options: Options) -> None:
     """Refuse a directory that belongs to a table: a list in it or above it names its files."""
     if any(entry.name == DELTA_LOG for entry in store.entries("")):
         raise Refused(f"--path {options.path} is a Delta table: give --format delta")
@@ -190,7 +189,7 @@ def _check_place(spark: SparkSession, store: Store, options: SimpleNamespace) ->
                 )
 
 
-def _compact_store(spark: SparkSession, store: Store, options: SimpleNamespace) -> str:
+def _compact_store(spark: SparkSession, store: Store, options: Options) -> str:
     interval = int(str(spark.conf.get(LISTS_EVERY, str(sink_log.INTERVAL))))
     waiting = 0
     for journal in list(swap.pending_swaps(store)):
@@ -227,7 +226,7 @@ def _summary_text(before: int, after: int, directories: int) -> str:
     return f"{before:,} files in {directories:,} directories compacted into {after:,}"
 
 
-def _units(store: Store, options: SimpleNamespace) -> list[Unit]:
+def _units(store: Store, options: Options) -> list[Unit]:
     return units(
         swap.candidates(store, FILES[options.format or FORMATS[0]]),
         selects=selection(options.partitions),
@@ -236,9 +235,7 @@ def _units(store: Store, options: SimpleNamespace) -> list[Unit]:
     )
 
 
-def _write_unit(
-    spark: SparkSession, store: Store, unit: Unit, options: SimpleNamespace
-) -> SwapJournal:
+def _write_unit(spark: SparkSession, store: Store, unit: Unit, options: Options) -> SwapJournal:
     """Write the new files to a separate place, count them, and return the journal of the swap."""
     id = uuid.uuid4().hex[:12]
     where = swap.staging(id)
@@ -273,7 +270,7 @@ def _codec_of(unit: Unit) -> str:
     return next((c for end, c in _JSON_CODECS.items() if name.endswith(end)), "none")
 
 
-def _compare(before: DataFrame, after: DataFrame, unit: Unit, options: SimpleNamespace) -> None:
+def _compare(before: DataFrame, after: DataFrame, unit: Unit, options: Options) -> None:
     """Raises Refused, with all files unchanged, if the contents differ."""
     counts = [_counts(frame, options) for frame in (before, after)]
     if counts[0] != counts[1]:
@@ -283,7 +280,7 @@ def _compare(before: DataFrame, after: DataFrame, unit: Unit, options: SimpleNam
         )
 
 
-def _counts(frame: DataFrame, options: SimpleNamespace) -> Any:
+def _counts(frame: DataFrame, options: Options) -> Any:
     if (
         not options.verify_counts
         or frame.columns[0] == "value"
@@ -294,7 +291,7 @@ def _counts(frame: DataFrame, options: SimpleNamespace) -> Any:
     return sorted(tuple(row) for row in groups.collect())
 
 
-def _compact_table(options: SimpleNamespace) -> str:
+def _compact_table(options: Options) -> str:
     from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError
 
@@ -335,9 +332,7 @@ def _compact_table(options: SimpleNamespace) -> str:
     )
 
 
-def _compact_partition(
-    table: Any, partition: dict[str, str], options: SimpleNamespace
-) -> tuple[int, int]:
+def _compact_partition(table: Any, partition: dict[str, str], options: Options) -> tuple[int, int]:
     """Compact one partition; return the numbers of removed and added files."""
     table.update_incremental()
     version, rows = table.version(), _rows(table, partition)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import click
 
-from kcli.command.command import Manual, command
+from kcli.command.command import Manual, Options, command
 from kcli.command.options import option, option_group, refuse
 from kcli.spark.jobs import functions, leftovers, payloads, shared
 from kcli.spark.jobs.ends import for_reading, for_writing
@@ -133,7 +132,7 @@ MANUAL = Manual(
     shared.cluster,
     shared.quiet,
 )
-def etl(options: SimpleNamespace) -> int:
+def etl(options: Options) -> int:
     """Transforms the records of topics, and writes the result to a topic or to files.
 
     The view records has the fields of --schema as columns, and the columns of the source k: key,
@@ -165,7 +164,7 @@ def etl(options: SimpleNamespace) -> int:
     return status
 
 
-def check(options: SimpleNamespace) -> None:
+def check(options: Options) -> None:
     if (options.sql is None) == (options.py is None):
         refuse("name a transformation: --sql QUERY or --py MODULE:FUNCTION")
     if not options.to:
@@ -199,7 +198,7 @@ def check(options: SimpleNamespace) -> None:
         )
 
 
-def transformed(spark: SparkSession, options: SimpleNamespace) -> tuple[int, dict[str, Totals]]:
+def transformed(spark: SparkSession, options: Options) -> tuple[int, dict[str, Totals]]:
     """Run the queries; return the status and the totals of each."""
     read_options = for_reading(shared.source_options(options)) | {"includeHeaders": "true"}
     read = payloads.decoded(spark.readStream.format("k").options(**read_options).load(), options)
@@ -219,7 +218,7 @@ def transformed(spark: SparkSession, options: SimpleNamespace) -> tuple[int, dic
     )
 
 
-def _files(spark: SparkSession, options: SimpleNamespace) -> dict[str, Files]:
+def _files(spark: SparkSession, options: Options) -> dict[str, Files]:
     """Return the files of the query that writes them, if one does."""
     to = target(options.to)
     if to.is_topic or to.kind == CONSOLE:
@@ -227,7 +226,7 @@ def _files(spark: SparkSession, options: SimpleNamespace) -> dict[str, Files]:
     return {ROWS: Files(opened(spark, to.name), opened(spark, f"{options.checkpoint}/{ROWS}"))}
 
 
-def _records(frame: DataFrame, options: SimpleNamespace) -> DataFrame:
+def _records(frame: DataFrame, options: Options) -> DataFrame:
     """Return the columns of the view."""
     own = [name for name in frame.columns if name not in ("data", "reason")]
     if (options.value or payloads.RAW) not in payloads.WITH_SCHEMA:
@@ -239,14 +238,14 @@ def _records(frame: DataFrame, options: SimpleNamespace) -> DataFrame:
     return frame.selectExpr(*own_fields, *(f"data.{quoted(name)}" for name in fields), *record)
 
 
-def _query(spark: SparkSession, rows: DataFrame, options: SimpleNamespace) -> DataFrame:
+def _query(spark: SparkSession, rows: DataFrame, options: Options) -> DataFrame:
     rows.createOrReplaceTempView(VIEW)
     text = payloads.text_of("--sql", options.sql)
     assert text is not None
     return spark.sql(text.strip().removesuffix(";"))
 
 
-def _writer(frame: DataFrame, to: Target, name: str, options: SimpleNamespace) -> DataStreamWriter:
+def _writer(frame: DataFrame, to: Target, name: str, options: Options) -> DataStreamWriter:
     """Return the writer of the query for these rows."""
     if to.is_topic and name == ROWS:
         frame = frame.selectExpr(*packed({c.name: c.dataType.simpleString() for c in frame.schema}))

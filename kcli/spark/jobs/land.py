@@ -6,12 +6,11 @@ the topics, and selects its own rows.
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import click
 
-from kcli.command.command import Duration, Manual, command
+from kcli.command.command import Duration, Manual, Options, command
 from kcli.command.options import is_set, option, option_group, refuse
 from kcli.spark.jobs import leftovers, payloads, shared
 from kcli.spark.jobs.ends import for_reading, for_writing
@@ -143,7 +142,7 @@ MANUAL = Manual(
     shared.cluster,
     shared.quiet,
 )
-def land(options: SimpleNamespace) -> int:
+def land(options: Options) -> int:
     """Writes the records of topics to files, each record once.
 
     Columns are key, value, topic, partition, offset, timestamp, timestampType and headers, as in
@@ -177,7 +176,7 @@ def land(options: SimpleNamespace) -> int:
     return status
 
 
-def check(options: SimpleNamespace) -> None:
+def check(options: Options) -> None:
     if not options.path:
         refuse("name the directory for rows: --path DIRECTORY")
     shared.check_table("--path", options.path, options.format)
@@ -192,7 +191,7 @@ def check(options: SimpleNamespace) -> None:
         )
 
 
-def _check_values(options: SimpleNamespace) -> None:
+def _check_values(options: Options) -> None:
     payloads.check(options)
     if options.event_time is None:
         return
@@ -205,7 +204,7 @@ def _check_values(options: SimpleNamespace) -> None:
         refuse("--event-time FIELD requires --value json or msgpack; header:NAME does not")
 
 
-def _check_late(options: SimpleNamespace) -> None:
+def _check_late(options: Options) -> None:
     if is_set(options, "late_after") and not options.late_path:
         refuse("--late-after requires --late-path, where late rows land")
     if not options.late_path:
@@ -227,7 +226,7 @@ def _check_late(options: SimpleNamespace) -> None:
         )
 
 
-def landed(spark: SparkSession, options: SimpleNamespace) -> tuple[int, dict[str, Totals]]:
+def landed(spark: SparkSession, options: Options) -> tuple[int, dict[str, Totals]]:
     """Run the queries; return the status and the totals of each."""
     rows = _rows(spark, options)
     return leftovers.follow(
@@ -239,7 +238,7 @@ def landed(spark: SparkSession, options: SimpleNamespace) -> tuple[int, dict[str
     )
 
 
-def _files(spark: SparkSession, options: SimpleNamespace) -> dict[str, Files]:
+def _files(spark: SparkSession, options: Options) -> dict[str, Files]:
     """Return the files of the queries that write Spark's list of files."""
     paths = {LANDED: options.path} | ({LATE: options.late_path} if options.late_path else {})
     return {
@@ -249,11 +248,11 @@ def _files(spark: SparkSession, options: SimpleNamespace) -> dict[str, Files]:
     }
 
 
-def _queries(options: SimpleNamespace) -> list[str]:
+def _queries(options: Options) -> list[str]:
     return [LANDED, *([LATE] if options.late_path else []), *([DLQ] if options.dlq else [])]
 
 
-def _done(name: str, totals: Totals, options: SimpleNamespace) -> str:
+def _done(name: str, totals: Totals, options: Options) -> str:
     if name == DLQ:
         return f"{shared.number(totals, 'dead letter')} in {options.dlq}"
     if name == LATE:
@@ -261,7 +260,7 @@ def _done(name: str, totals: Totals, options: SimpleNamespace) -> str:
     return f"{shared.number(totals, 'row')} landed in {options.path}"
 
 
-def _rows(spark: SparkSession, options: SimpleNamespace) -> DataFrame:
+def _rows(spark: SparkSession, options: Options) -> DataFrame:
     """Return the records: `data`, or the `reason` that there is none; the row's time, and whether
     it is late.
     """
@@ -286,7 +285,7 @@ def _rows(spark: SparkSession, options: SimpleNamespace) -> DataFrame:
     return frame.withColumn("late", f.expr(late))
 
 
-def _writer(rows: DataFrame, name: str, options: SimpleNamespace) -> DataStreamWriter:
+def _writer(rows: DataFrame, name: str, options: Options) -> DataStreamWriter:
     """Return the writer of the query for its rows."""
     if name == DLQ:
         writer = _dead_letters(rows, options)
@@ -296,7 +295,7 @@ def _writer(rows: DataFrame, name: str, options: SimpleNamespace) -> DataStreamW
     return writer.option("checkpointLocation", f"{options.checkpoint}/{name}")
 
 
-def _rows_writer(rows: DataFrame, name: str, options: SimpleNamespace) -> DataStreamWriter:
+def _rows_writer(rows: DataFrame, name: str, options: Options) -> DataStreamWriter:
     undecoded = "false" if options.dlq else undecoded_sql(payloads.WITHOUT_DLQ)
     own = "late" if name == LATE else "NOT late"
     frame = rows.where(f"CASE WHEN reason IS NOT NULL THEN {undecoded} ELSE {own} END")
@@ -321,7 +320,7 @@ def _rows_writer(rows: DataFrame, name: str, options: SimpleNamespace) -> DataSt
     return writer.partitionBy(*parts) if parts else writer
 
 
-def _dead_letters(rows: DataFrame, options: SimpleNamespace) -> DataStreamWriter:
+def _dead_letters(rows: DataFrame, options: Options) -> DataStreamWriter:
     frame = shared.counted(payloads.dead_letters(rows))
     write_options = for_writing(shared.client_options_of(options))
     writer = frame.writeStream.format("k").options(**write_options).option("topic", options.dlq)

@@ -6,7 +6,6 @@ Needs Spark only once a frame is passed in.
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,6 +16,8 @@ from kcli.spark.jobs.land_paths import undecoded_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from kcli.command.command import Options
 
 DECODED = "Values"
 RAW = "raw"
@@ -38,7 +39,7 @@ def value(help: str) -> Any:
     return option("--value", help, "|".join(FORMATS), type=click.Choice(FORMATS), section=DECODED)
 
 
-def check(options: SimpleNamespace) -> None:
+def check(options: Options) -> None:
     format = options.value or RAW
     if format in WITH_SCHEMA and not options.schema:
         refuse(f"--value {format} requires --schema, such as 'id bigint, at timestamp'")
@@ -58,7 +59,7 @@ def text_of(option: str, text: str | None) -> str | None:
         raise Refused(f"{option} {text}: {getattr(error, 'strerror', error)}") from error
 
 
-def decoded(frame: DataFrame, options: SimpleNamespace) -> DataFrame:
+def decoded(frame: DataFrame, options: Options) -> DataFrame:
     """Return the frame with the columns `data`, and `reason` for invalid values."""
     from kcli.spark import values
 

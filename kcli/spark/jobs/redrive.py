@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
-from kcli.command.command import Duration, Manual, command
+from kcli.command.command import Duration, Manual, Options, command
 from kcli.command.options import INT, dry_run, option, option_group, refuse
 from kcli.command.statuses import DONE
 from kcli.rows.listing import Format, formatted, rows
@@ -116,7 +114,7 @@ MANUAL = Manual(
     shared.cluster,
     shared.quiet,
 )
-def redrive(options: SimpleNamespace) -> int:
+def redrive(options: Options) -> int:
     """Sends dead letters back to their topics.
 
     Dead letters are the records that the jobs land and etl, and the sink of the source k, write to
@@ -144,7 +142,7 @@ def redrive(options: SimpleNamespace) -> int:
     return DONE
 
 
-def check(options: SimpleNamespace) -> None:
+def check(options: Options) -> None:
     if not options.dlq:
         refuse("name the topic of the dead letters: --dlq TOPIC")
     if options.to is not None and options.to == options.dlq:
@@ -156,7 +154,7 @@ def check(options: SimpleNamespace) -> None:
     batch_options(_redrive(options).read_options)
 
 
-def _redrive(options: SimpleNamespace) -> Redrive:
+def _redrive(options: Options) -> Redrive:
     return Redrive(
         client=shared.client_options_of(options),
         dlq=options.dlq,

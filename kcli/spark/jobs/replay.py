@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 import time
-from types import SimpleNamespace
 
 import click
 
-from kcli.command.command import Manual, command
+from kcli.command.command import Manual, Options, command
 from kcli.command.options import dry_run, is_set, option, option_group, refuse
 from kcli.command.statuses import DONE
 from kcli.rows.listing import Format, formatted, rows
@@ -138,7 +137,7 @@ MANUAL = Manual(
     shared.cluster,
     shared.quiet,
 )
-def replay(options: SimpleNamespace) -> int:
+def replay(options: Options) -> int:
     """Sends records to a topic again, from landed files or from a range of a topic.
 
     Keys, values and headers are unchanged.  The records of a partition are sent in the order of
@@ -162,7 +161,7 @@ def replay(options: SimpleNamespace) -> int:
     return DONE
 
 
-def check(options: SimpleNamespace) -> None:
+def check(options: Options) -> None:
     for name, what in (("from", "the source of records"), ("to", "the destination")):
         if not getattr(options, name):
             refuse(f"name {what}: --{name}")
@@ -181,7 +180,7 @@ def check(options: SimpleNamespace) -> None:
     _check_offsets(plan.end, END, LATEST)
 
 
-def look(options: SimpleNamespace) -> None:
+def look(options: Options) -> None:
     if not options.dry_run:
         shared.check_target(options, options.to)
 
@@ -195,7 +194,7 @@ def _check_offsets(edge: Place, option: str, all_there_is: int) -> None:
             )
 
 
-def _replay(options: SimpleNamespace) -> Replay:
+def _replay(options: Options) -> Replay:
     """Return the replay. Raises ConfigError or click's UsageError if the options are invalid."""
     now_ms = int(time.time() * 1000)
     source = getattr(options, "from")

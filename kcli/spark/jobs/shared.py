@@ -13,7 +13,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from kcli.command.options import (
@@ -34,6 +33,8 @@ from kcli.spark.progress import Totals, line
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from kcli.command.command import Options
 
 READ = "Input"
 STREAM = "The stream"
@@ -106,13 +107,13 @@ quiet = option("--quiet", "Show no progress and no summary.", section=SHOWN)
 # Words
 
 
-def check_topics(options: SimpleNamespace) -> None:
+def check_topics(options: Options) -> None:
     exclude(options, "topics", ["pattern"])
     if not is_set(options, "topics") and not is_set(options, "pattern"):
         refuse("name topics to read: --topics or --pattern")
 
 
-def check_stream(options: SimpleNamespace) -> None:
+def check_stream(options: Options) -> None:
     """Check the options of `topics` and `stream`, before Spark is started."""
     from kcli.spark.options import stream_options
     from kserver.errors import ConfigError
@@ -139,13 +140,13 @@ def check_table(option: str, path: str, format: str | None) -> None:
         )
 
 
-def subscription(options: SimpleNamespace) -> dict[str, str]:
+def subscription(options: Options) -> dict[str, str]:
     if options.topics is not None:
         return {"subscribe": options.topics}
     return {"subscribePattern": options.pattern}
 
 
-def source_options(options: SimpleNamespace) -> dict[str, str]:
+def source_options(options: Options) -> dict[str, str]:
     """Return the options of spark.readStream.format("k")."""
     result = client_options_of(options) | subscription(options)
     result["startingOffsets"] = options.starting_offsets or "earliest"
@@ -156,12 +157,12 @@ def source_options(options: SimpleNamespace) -> dict[str, str]:
     return result
 
 
-def client_options_of(options: SimpleNamespace) -> dict[str, str]:
+def client_options_of(options: Options) -> dict[str, str]:
     """Return the client's configs, as options of the data source."""
     return {f"kafka.{key}": text for key, text in client_properties(options).items()}
 
 
-def trigger(options: SimpleNamespace) -> dict[str, Any]:
+def trigger(options: Options) -> dict[str, Any]:
     """Return the arguments of DataStreamWriter.trigger."""
     text = options.trigger or AVAILABLE_NOW
     if text.lower() == AVAILABLE_NOW.lower():
@@ -175,7 +176,7 @@ def trigger(options: SimpleNamespace) -> dict[str, Any]:
     return {"processingTime": f"{match[1]} {_UNITS[match[2]]}"}
 
 
-def check_target(options: SimpleNamespace, topic: str) -> None:
+def check_target(options: Options, topic: str) -> None:
     """Raises Refused if the topic to write to does not exist: a task would fail, long after Spark
     was started.
     """
