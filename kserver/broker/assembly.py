@@ -169,7 +169,15 @@ class Assembly:
             metadata,
             self.configs,
             replicas,
-            (altering, self._to_controller, verifying, marking, groups, transactions),
+            (
+                altering,
+                self._to_controller,
+                verifying,
+                marking,
+                groups,
+                transactions,
+                replicas.fetchers,
+            ),
             broker_id,
             lambda: alive.epoch,
         )

@@ -16,9 +16,9 @@ would delay the others.  `Outbox` sends one use's items: all that wait for a bro
 and the next ones after its response.
 
 Three parts connect by themselves, as their connection ends with something else than the broker's
-entry in the metadata: a replica fetcher (with its last partition; replica.socket.* sets its buffer
-size and timeout), the controller's channels (each with one registration of a broker), and the
-failure detector (which looks at one address, once).
+entry in the metadata: a replica fetcher (also with its last partition; replica.socket.* sets its
+buffer size and timeout), the controller's channels (each with one registration of a broker), and
+the failure detector (which looks at one address, once).
 
 (Kafka: InterBrokerSendThread, NetworkClient.)
 """

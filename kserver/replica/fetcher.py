@@ -9,6 +9,7 @@
     throttled  not fetched while the rate is exceeded (throttle.py), unless the replica is caught up
     refused    retried after a backoff, which grows up to `replica.fetch.backoff.ms`, or in the
                next leader epoch
+    moved      the connection is closed once the metadata has another address of the leader
 
 A fetcher follows one leader; a leader's partitions are spread over `num.replica.fetchers` of them.
 Responses for a partition whose leader epoch has ended meanwhile are dropped.  A truncation that has
@@ -33,7 +34,7 @@ from typing import Any, NamedTuple
 
 from kserver.config.broker import BrokerConfig
 from kserver.errors import ErrorCode, KafkaError, ProtocolError, StorageError
-from kserver.metadata import MetadataCache
+from kserver.metadata import ClusterMetadata, MetadataCache
 from kserver.metrics.meters import OneMinuteRate, ReplicationMeters
 from kserver.model import NO_BROKER, BrokerId, LeaderEpoch, TopicPartition
 from kserver.peer import Peer, PeerOptions
@@ -175,6 +176,16 @@ class ReplicaFetcher:
         if self._lost_s is not None:
             return self._loop.time() - self._lost_s < LOST_S
         return self._peer is not None and not self._peer.is_open
+
+    def apply(self, image: ClusterMetadata) -> None:
+        """Close the connection if the leader has another address now.  Another broker may listen at
+        the old one: it refuses every fetch and keeps the connection open."""
+        broker, peer = image.brokers.get(self.leader), self._peer
+        if broker is None or peer is None:
+            return
+        endpoint = broker.endpoints.get(self._config().inter_broker_listener)
+        if endpoint is not None and (endpoint.host, endpoint.port) != (peer.host, peer.port):
+            peer.close()
 
     def end(self) -> None:
         """Make `run` return as soon as no log is being truncated."""
@@ -346,6 +357,7 @@ class ReplicaFetcher:
                 receive_buffer_bytes=config.replica_socket_receive_buffer_bytes,
             )
             self._peer = await Peer.connect(endpoint.host, endpoint.port, options)
+            self.apply(self._context.metadata.current)  # it may have moved meanwhile
         return self._peer
 
     def _is_current(self, partition: Partition, epoch: LeaderEpoch) -> bool:
@@ -575,6 +587,10 @@ class ReplicaFetcherManager:
             fetcher.end()
             if fetcher.truncations:
                 self._ending.append(fetcher)
+
+    def apply(self, image: ClusterMetadata) -> None:
+        for fetcher in self._fetchers.values():
+            fetcher.apply(image)
 
     async def run(self) -> None:
         await self._running.run()

@@ -8,6 +8,8 @@ from tests.support import cluster_faults
 from tests.support.cluster_faults import (
     CONTROLLER,
     CUT,
+    CUT_INCOMING,
+    CUT_OUTGOING,
     FOLLOWER,
     KILL,
     LEADER,
@@ -35,6 +37,8 @@ CELLS = (
     Cell(CUT, FOLLOWER, "confluent", WRITE),
     Cell(CUT, CONTROLLER, "confluent", READ),
     Cell(CUT, ZOOKEEPER, "k", WRITE),
+    Cell(CUT_OUTGOING, LEADER, "k", WRITE),
+    Cell(CUT_INCOMING, CONTROLLER, "k", WRITE),
 )
 
 

@@ -1,9 +1,9 @@
 """Test clusters of three brokers with every combination of fault, target, client library and
 workload.
 
-    pytest tests/soak/soak_cluster.py                       72 cells: half an hour
-    CELLS=432 pytest tests/soak/soak_cluster.py             all cells, each with three ZooKeepers
-    FIRST_CELL=72 pytest tests/soak/soak_cluster.py         the next 72 cells
+    pytest tests/soak/soak_cluster.py                       108 cells: three quarters of an hour
+    CELLS=648 pytest tests/soak/soak_cluster.py             all cells, each with three ZooKeepers
+    FIRST_CELL=108 pytest tests/soak/soak_cluster.py        the next 108 cells
     pytest 'tests/soak/soak_cluster.py' -k 'cut-leader'     some of them
 
 Each cell has its own cluster. Besides the checks of `tests/support/cluster_faults.py`, the replicas
@@ -22,7 +22,7 @@ from tests.support.cluster_faults import FAULTS, LIBRARIES, TARGETS, WORKLOADS, 
 from tests.support.namespaces import Namespaces
 from tests.support.process_cluster import APACHE, ENSEMBLE, OWN, Cluster
 
-COUNT = int(os.environ.get("CELLS", "72"))
+COUNT = int(os.environ.get("CELLS", "108"))
 FIRST = int(os.environ.get("FIRST_CELL", "0"))
 ALL = [
     (zookeeper, Cell(fault, target, library, workload))
@@ -30,7 +30,7 @@ ALL = [
     for zookeeper in (OWN, APACHE, ENSEMBLE)
 ]
 STRIDE = 7
-"""With this stride, the first 72 cells include each fault and target with each ZooKeeper, library
+"""With this stride, the first 108 cells include each fault and target with each ZooKeeper, library
 and workload."""
 SOME = [ALL[number * STRIDE % len(ALL)] for number in range(FIRST, min(FIRST + COUNT, len(ALL)))]
 

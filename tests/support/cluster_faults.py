@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ from tests.integration.clients.catalogue import HERE
 from tests.integration.clients.teller import Teller
 from tests.support import apache_kafka
 from tests.support.brokers import QUICK_START
+from tests.support.namespaces import Seat
 from tests.support.process import BrokerProcess
 from tests.support.process_cluster import GROUP, PATIENCE_S, TRANSACTION, Cluster
 from tests.support.tools import require
@@ -30,7 +31,14 @@ from tests.support.zookeeper_server import ZooKeeperServer
 
 JAVA = "4.3.1"
 KILL, PAUSE, STOP, CUT = "kill", "pause", "stop", "cut"
-FAULTS = (KILL, PAUSE, STOP, CUT)
+CUT_OUTGOING, CUT_INCOMING = "cut-outgoing", "cut-incoming"
+"""The packets that the target sends are lost, or those sent to it."""
+FAULTS = (KILL, PAUSE, STOP, CUT, CUT_OUTGOING, CUT_INCOMING)
+CUTS: Mapping[str, Callable[[Seat], None]] = {
+    CUT: Seat.cut,
+    CUT_OUTGOING: Seat.cut_outgoing,
+    CUT_INCOMING: Seat.cut_incoming,
+}
 LEADER, FOLLOWER, CONTROLLER, ZOOKEEPER = "leader", "follower", "controller", "zookeeper"
 TARGETS = (LEADER, FOLLOWER, CONTROLLER, ZOOKEEPER)
 LIBRARIES = ("confluent", "java", "k")
@@ -180,7 +188,7 @@ def harm(cluster: Cluster, cell: Cell, controller: int, leader: int, load: Worke
     try:
         if is_broker:
             load.until_progress()
-        if cell.fault in (PAUSE, CUT) or not is_broker:
+        if cell.fault in (PAUSE, *CUTS) or not is_broker:
             time.sleep(max(0.0, began + HOLD_S - time.monotonic()))  # the time is what is tested
     finally:
         undo()
@@ -195,9 +203,9 @@ def done(
         pid = struck.process.pid
         os.kill(pid, signal.SIGSTOP)
         return lambda: os.kill(pid, signal.SIGCONT)
-    if fault == CUT:
+    if fault in CUTS:
         seat = cluster.seats[struck]
-        seat.cut()
+        CUTS[fault](seat)
         return seat.heal
     if fault == KILL:
         struck.kill()

@@ -9,8 +9,8 @@ import pytest
 
 from kserver.config.broker import BrokerConfig
 from kserver.errors import ErrorCode
-from kserver.metadata import ClusterMetadata
-from kserver.model import NO_EPOCH, TopicPartition
+from kserver.metadata import BrokerInfo, ClusterMetadata
+from kserver.model import NO_EPOCH, Endpoint, TopicPartition
 from kserver.peer import Peer
 from kserver.replica.fetch_bytes import FetchedPartition
 from kserver.replica.follower_session import Position
@@ -23,6 +23,9 @@ from tests.unit.log.test_manager import Host, run
 from tests.unit.replica.test_manager import ME, become, started, state, stop
 
 KEY = TopicPartition("a", 0)
+LEADER = 1
+MOVED_WITHIN_S = 3.0
+"""Time until the new address is used; less than replica.socket.timeout.ms."""
 
 
 def grow(host: Host, replicas: ReplicaManager, batches: int) -> None:
@@ -148,5 +151,83 @@ def test_a_log_beyond_the_end_of_its_leader_s_is_cut_in_its_epoch_only(is_curren
         leader.stop()
         running.cancel()
         await asyncio.wait([running])
+
+    run(scenario)
+
+
+def refuses(request: Any) -> Any:
+    """Return the response of a broker that does not lead the partitions."""
+    new = reply_to(request)
+    new_partition = new.responses.partitions
+    return new(
+        error_code=ErrorCode.none,
+        session_id=0,
+        responses=[
+            new.responses(
+                topic_id=topic.topic_id,
+                partitions=[
+                    new_partition(
+                        partition_index=partition.partition,
+                        error_code=ErrorCode.not_leader_or_follower,
+                        high_watermark=-1,
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+    )
+
+
+@pytest.mark.parametrize("at_old_address", ["refuses", "is silent", "moves while connecting"])
+def test_a_leader_that_moved_is_fetched_from_at_its_new_address(at_old_address: str) -> None:
+    """At the old address there is another broker, or a machine that is down."""
+
+    async def scenario(host: Host) -> None:
+        replicas = await started(host)
+        old, new = ScriptedBroker(host.loop, "old"), ScriptedBroker(host.loop, "new")
+        is_asked, is_followed = asyncio.Event(), asyncio.Event()
+
+        def leader_is_at(broker: ScriptedBroker) -> None:
+            endpoint = Endpoint("PLAINTEXT", "PLAINTEXT", broker.name, broker.port)
+            info = BrokerInfo(LEADER, {"PLAINTEXT": endpoint})
+            image = ClusterMetadata("cluster", brokers={LEADER: info})
+            replicas._metadata.update(image)
+            replicas.fetchers.apply(image)
+
+        def at_old(request: Any) -> Any:
+            is_asked.set()
+            return None if at_old_address == "is silent" else refuses(request)
+
+        def at_new(request: Any) -> Any:
+            is_followed.set()
+            return refuses(request)
+
+        async def moves(request: Any) -> Any:
+            leader_is_at(new)
+            is_asked.set()
+            return old._api_versions(request)
+
+        old.on(ApiKey.FETCH, at_old)
+        new.on(ApiKey.FETCH, at_new)
+        if at_old_address == "moves while connecting":
+            old.on(ApiKey.API_VERSIONS, moves)
+        await old.start()
+        await new.start()
+        leader_is_at(old)
+        running = host.loop.create_task(replicas.run())
+        become(replicas, "a", state(0, leader=LEADER, epoch=1))
+        await is_asked.wait()
+        if at_old_address != "moves while connecting":
+            leader_is_at(new)
+        async with asyncio.timeout(MOVED_WITHIN_S):
+            await is_followed.wait()
+        asked = len(old.asked(ApiKey.FETCH))
+        await asyncio.sleep(MOVED_WITHIN_S)
+        assert len(old.asked(ApiKey.FETCH)) == asked
+        running.cancel()
+        await asyncio.wait([running])
+        old.stop()
+        new.stop()
 
     run(scenario)
