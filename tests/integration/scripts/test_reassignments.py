@@ -30,7 +30,6 @@ import pytest
 
 from kcli.client import Producer
 from kserver.controller.placement import place
-from kserver.wire.batch import CRC_START
 from tests.support import verifications
 from tests.support.brokers import OURS, until
 from tests.support.kraft_cluster import KRaftCluster
@@ -45,7 +44,6 @@ from tests.support.transcripts import (
     both,
     differing,
     first_error,
-    in_order,
     log_dirs,
 )
 
@@ -66,7 +64,6 @@ MISSING = ("missing", 0)
 DEPRECATED = re.compile(r"Option --admin\.config has been deprecated .*\n")
 NOT_NEEDED = "Preferred replica already elected for partitions"
 SETTINGS = {"auto.leader.rebalance.enable": "false"}
-DEAD = 3
 LINES = b"".join(b"%d\n" % number for number in range(10))
 TOOLS = {"ours": k, "theirs": apache}
 ELDER_TOOLS = {"ours": k, "theirs": functools.partial(apache, version=ELDEST)}
@@ -400,62 +397,3 @@ def test_zookeeper_is_refused_where_kafka_reassigned_through_it():
     assert first_error(theirs.err) == "zookeeper is not a recognized option"
     assert (ours.status, ours.out) == (2, b"")
     assert first_error(ours.err) == "--zookeeper is not supported; use --bootstrap-server"
-
-
-def test_a_dead_broker_and_a_changed_replica_are_reported_to_the_letter(cluster, tmp_path):
-    """The last test of a cluster: one of its brokers is stopped, and its log is changed."""
-    server = ("--bootstrap-server", ",".join(cluster.brokers[id].address for id in IDS[:2]))
-    topics = {"changed": "1:2:3", "alone": "3", "led": "3:1:2"}
-    for topic, replicas in topics.items():
-        words = ("--create", "--topic", topic, "--replica-assignment", replicas)
-        assert k("topics", *words, *server).status == 0
-    words = ("--topic", "changed", "--request-required-acks", "all", *server)
-    assert k("console-producer", *words, input=LINES).status == 0
-    k(ELECT, *PREFERRED, ALL, *server)  # other tests' topics
-    cluster.brokers[DEAD].stop()
-
-    def states(id_):
-        described = k(
-            *("topics", "--describe", "--topic", "alone|led|changed", "-o", "jsonl"),
-            *("--bootstrap-server", cluster.brokers[id_].address),
-        )
-        rows = map(json.loads, described.out.splitlines())
-        return {row["topic"]: (row["leader"], sorted(row["isr"])) for row in rows}
-
-    stopped = {"alone": (None, [3]), "led": (1, [1, 2]), "changed": (1, [1, 2])}
-    until(lambda: states(1) == states(2) == stopped, PATIENCE_S)
-
-    def run(step, tools, command, *words):
-        ours, theirs = (tool(command, *words, *server) for tool in tools.values())
-        assert ours.status == theirs.status, (step, ours, theirs)
-        assert in_order(ours.out.decode()) == in_order(theirs.out.decode()), step
-        assert first_error(ours.err) == first_error(theirs.err), step
-        return ours.status
-
-    file = tmp_path / "partitions.json"
-    partitions = [{"topic": topic, "partition": 0} for topic in topics]
-    file.write_text(json.dumps({"partitions": partitions}))
-    named = ("--path-to-json-file", str(file))
-    for kind in ("preferred", "unclean"):
-        assert run(f"{kind}, of a file", TOOLS, ELECT, "--election-type", kind, *named) == 1
-        run(f"{kind}, all", TOOLS, ELECT, "--election-type", kind, ALL)
-    assert run("of a file, as by 2.8", ELDER_TOOLS, OLDER, *named) == 1
-    run("all, as by 2.8", ELDER_TOOLS, OLDER)
-    file.write_text(json.dumps({"partitions": [partitions[0] | {"replicas": [1, DEAD]}]}))
-    to_dead = ("--execute", "--reassignment-json-file", str(file))
-    ours, theirs = (tool("reassign-partitions", *to_dead, *server) for tool in TOOLS.values())
-    assert (ours.status, theirs.status) == (1, 1)
-    assert ours.out.splitlines() == [f"Error: Unknown broker id {DEAD}".encode()]
-    assert theirs.out.splitlines()[0] == ours.out.splitlines()[0]
-
-    (log,) = cluster.directory.glob(f"disk-{DEAD}-*/changed-0/*.log")
-    with log.open("r+b") as written:
-        written.seek(CRC_START - 4)
-        (byte,) = written.read(1)
-        written.seek(CRC_START - 4)
-        written.write(bytes([byte ^ 1]))
-    cluster.brokers[DEAD].start()
-    until(lambda: states(1)["changed"][1] == [*IDS], PATIENCE_S)
-    ours, theirs = verify(cluster, "changed")
-    assert ours == theirs
-    assert [line for line in ours if "unmatched checksum" in line]
