@@ -36,7 +36,9 @@ from kcli.rows.shapes import RowField, RowShape
 from kserver.model import ElectionType, TopicPartition
 
 API_TIMEOUT_MS, REQUEST_TIMEOUT_MS = "30000", "15000"
-FILE = PartitionFileWords("Replica election data", 'is missing "partitions" field')
+FILE = PartitionFileWords(
+    "Replica election data", 'is missing "partitions" field', list_format="[{}]", separator=", "
+)
 WHICH = ("topic", "all-topic-partitions", "path-to-json-file")
 ELECTED, NOT_NEEDED = "elected", "not needed"
 

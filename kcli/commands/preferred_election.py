@@ -35,7 +35,9 @@ ZOOKEEPER_DEPRECATED = (
     "Warning: --zookeeper is deprecated and will be removed in a future version of Kafka.\n"
     "Use --bootstrap-server instead to specify a broker to connect to."
 )
-FILE = PartitionFileWords("Preferred replica election data", "is empty")
+FILE = PartitionFileWords(
+    "Preferred replica election data", "is empty", list_format="{}", separator=","
+)
 WORDS = ElectionWords(
     "preferred leader election", "Preferred replica already elected", "preferred replica(s)"
 )
@@ -86,10 +88,11 @@ def preferred_election(options: Options) -> int:
     By default the request is sent to the controller, and its response is printed.
     """
     if is_set(options, "zookeeper"):
-        for name in ("bootstrap-server", "command-config"):
-            if is_set(options, name):
-                text = "are unavailable given other options on the command line"
-                refuse(f"Option(s) [{name}] {text}: --zookeeper")
+        if is_set(options, "bootstrap-server"):
+            refuse("Exactly one of '[bootstrap-server]' or '[zookeeper]' must be provided")
+        if is_set(options, "command-config"):
+            text = "are unavailable given other options on the command line"
+            refuse(f"Option(s) [command-config] {text}: --zookeeper")
     print_output(DEPRECATED)
     file = options.path_to_json_file
     partitions = None if file is None else read_partitions(file, FILE)

@@ -358,6 +358,8 @@ def _check_plan(options: Options) -> None:
 
 def _check(options: Options) -> str:
     """Check the rules between options, in Kafka's order and words; return the action."""
+    if options.zookeeper is not None:
+        refuse("--zookeeper is not supported; use --bootstrap-server")
     actions = [name for name in ACTIONS if getattr(options, name)]
     if len(actions) != 1:
         refuse(
@@ -367,8 +369,6 @@ def _check(options: Options) -> str:
     for name in OF_PLANS:
         if is_set(options, name):
             refuse(f"--{name} is only allowed with --plan")
-    if options.zookeeper is not None:
-        refuse("--zookeeper is not supported; use --bootstrap-server")
     if is_set(options, "bootstrap-server") and is_set(options, "bootstrap-controller"):
         refuse("Please don't specify both --bootstrap-server and --bootstrap-controller")
     require(options, *NEEDS[action])

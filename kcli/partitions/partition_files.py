@@ -14,10 +14,14 @@ INT_MAX = (1 << 31) - 1
 
 
 class PartitionFileWords(NamedTuple):
-    """A tool's name for the file, and its error for one without partitions."""
+    """A tool's name for the file, its error for one without partitions, and the form of its lists
+    of partitions.
+    """
 
     name: str
     missing: str
+    list_format: str
+    separator: str
 
 
 def read_partitions(path: str, words: PartitionFileWords) -> list[TopicPartition]:
@@ -34,7 +38,8 @@ def read_partitions(path: str, words: PartitionFileWords) -> list[TopicPartition
     ]
     twice = [str(partition) for partition, times in Counter(partitions).items() if times > 1]
     if twice:
-        raise Refused(f"{words.name} contains duplicate partitions: {', '.join(twice)}")
+        listed = words.list_format.format(words.separator.join(twice))
+        raise Refused(f"{words.name} contains duplicate partitions: {listed}")
     return partitions
 
 

@@ -100,6 +100,7 @@ CLASSES = {
     "kafka-metadata-quorum": "MetadataQuorumCommand",
     "kafka-metadata-shell": "org.apache.kafka.shell.MetadataShell",
     "kafka-mirror-maker": "kafka.tools.MirrorMaker",
+    "kafka-preferred-replica-election": "PreferredReplicaLeaderElectionCommand",  # until 2.8
     "kafka-producer-perf-test": "ProducerPerformance",
     "kafka-reassign-partitions": "ReassignPartitionsCommand",
     "kafka-replica-verification": "ReplicaVerificationTool",

@@ -76,6 +76,13 @@ class ApacheBroker:
     def data(self) -> Path:
         return self.directory / "data"
 
+    @property
+    def membership(self) -> list[str]:
+        """The options that say to which cluster the broker belongs."""
+        if "zookeeper.connect" in self.settings:
+            return ["--zookeeper", str(self.settings["zookeeper.connect"])]
+        return ["--quorum", f"1@127.0.0.1:{self.controller_port}"]
+
     def start(self) -> ApacheBroker:
         """Start the broker, and return once it serves. Raises RuntimeError with its output on
         failure.
@@ -84,10 +91,7 @@ class ApacheBroker:
         self.directory.mkdir(parents=True, exist_ok=True)
         output = self.directory / "output.txt"
         words = [f"--override={key}={value}" for key, value in self.settings.items()]
-        if "zookeeper.connect" in self.settings:
-            words += ["--zookeeper", str(self.settings["zookeeper.connect"])]
-        else:
-            words += ["--quorum", f"1@127.0.0.1:{self.controller_port}"]
+        words += self.membership
         with open(output, "ab") as file:
             self.process = subprocess.Popen(
                 [

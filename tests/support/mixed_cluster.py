@@ -164,6 +164,14 @@ class MixedCluster:
             return None
         return json.loads(data)
 
+    def configs(self, topic: str) -> dict[str, Mapping[str, str]]:
+        """Return the dynamic configs of the topic, and of each broker by its id."""
+        paths = {topic: f"/config/topics/{topic}"}
+        paths |= {str(id_): f"/config/brokers/{id_}" for id_ in self.brokers}
+        return {
+            name: (self.znode(path) or {"config": {}})["config"] for name, path in paths.items()
+        }
+
     @property
     def controller(self) -> int:
         """Return the controller's id; -1 if there is none."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import os
 import re
 import subprocess
@@ -17,7 +16,8 @@ from tests.support.brokers import QUICK_START
 from tests.support.tools import K
 from tests.support.transactions import hanging
 
-NEW, OLD = "4.3.1", "3.9.2"
+NEW, OLD, ELDEST = "4.3.1", "3.9.2", "2.8.2"
+"""Releases of Apache Kafka. ELDEST has scripts that were removed since."""
 TIMEOUT_S = 120
 TOPIC_ID = re.compile(r"TopicId: [\w-]{22}")
 
@@ -70,6 +70,7 @@ ASK = {
     "get-offsets",
     "leader-election",
     "log-dirs",
+    "preferred-election",
     "reassign-partitions",
     "topics",
     "transactions",
@@ -77,14 +78,27 @@ ASK = {
 """Commands that query, print and exit: their scripts share one JVM of their version."""
 
 
-@functools.cache
+SCRIPTS = {"preferred-election": "preferred-replica-election"}
+"""Names of scripts that differ from the command's."""
+_running: dict[str, ApacheScripts] = {}
+
+
 def scripts(version: str) -> ApacheScripts:
-    return ApacheScripts(version)
+    """Return the JVM of a version's scripts; start it at the first call."""
+    if version not in _running:
+        _running[version] = ApacheScripts(version)
+    return _running[version]
+
+
+def close_scripts() -> None:
+    """End the JVMs of `scripts`."""
+    while _running:
+        _running.popitem()[1].close()
 
 
 def apache(command: str, *words: str, input: bytes = b"", version: str = NEW) -> Outcome:
     if command in ASK:
-        status, out, err = scripts(version).run(command, *words)
+        status, out, err = scripts(version).run(SCRIPTS.get(command, command), *words)
         return Outcome(status, out.encode(), err.encode())
     script = [sys.executable, apache_kafka.__file__, "tool", version, f"kafka-{command}.sh"]
     return run([*script, *words], input, KAFKA_JVM_PERFORMANCE_OPTS=QUICK_START)

@@ -19,9 +19,9 @@ from tests.support.side_by_side import (
     OLD,
     READER,
     RECORDS,
+    close_scripts,
     hang,
     k,
-    scripts,
 )
 from tests.support.tools import require
 
@@ -29,10 +29,7 @@ from tests.support.tools import require
 @pytest.fixture(scope="session", autouse=True)
 def _scripts_end():
     yield
-    if scripts.cache_info().currsize:
-        for version in (NEW, OLD):
-            scripts(version).close()
-        scripts.cache_clear()
+    close_scripts()
 
 
 @pytest.fixture(scope="session")

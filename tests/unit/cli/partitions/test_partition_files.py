@@ -8,7 +8,9 @@ from kcli.command.options import Refused
 from kcli.partitions.partition_files import PartitionFileWords, read_partitions
 from kserver.model import TopicPartition
 
-WORDS = PartitionFileWords("Replica election data", 'is missing "partitions" field')
+WORDS = PartitionFileWords(
+    "Replica election data", 'is missing "partitions" field', list_format="[{}]", separator=", "
+)
 
 
 @pytest.fixture
@@ -40,7 +42,7 @@ def test_partitions_are_read_in_their_order(read):
         ({"partitions": [{"topic": 1, "partition": 1}]}, "entry 0"),
         (
             {"partitions": [{"topic": "t", "partition": 1}] * 2},
-            "Replica election data contains duplicate partitions: t-1",
+            r"Replica election data contains duplicate partitions: \[t-1\]",
         ),
     ],
 )
