@@ -2,7 +2,8 @@
 
     throttled   the rate for copying the batch's replicas is set
     begun       the controller has accepted the batch
-    moving      until no partition of the batch moves any more, and each is where it should be
+    moving      until no partition of the batch moves any more, and each is where it should be;
+                a broker that is down is waited for
     done        noted in the journal; the next batch begins
 
 At the end, however it comes, throttles are removed. On Ctrl-C ongoing moves are cancelled first:
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from kcli.client.admin.admin import Admin
 
 LOOK_AGAIN_S = 0.2
+PROGRESS_S = 2.0
+"""Seconds for the brokers to report what they have copied; it is only displayed."""
 SETTLED_S = 10.0
 """Seconds for a change to reach every broker."""
 GONE = (ErrorCode.unknown_topic_or_partition,)
@@ -104,13 +107,20 @@ class Mover:
         loop = asyncio.get_running_loop()
         began = loop.time()
         while active := await self._active(batch):
-            now = await self._copied_bytes(batch)
+            partitions = f"partitions that move: {len(active)}"
+            try:
+                async with asyncio.timeout(PROGRESS_S):
+                    now = await self._copied_bytes(batch)
+            except UNREACHED:
+                transient(f"{partitions}; a broker does not respond")
+                await asyncio.sleep(LOOK_AGAIN_S)
+                continue
             rate = now / max(loop.time() - began, LOOK_AGAIN_S)
             rest_bytes = self._total - self._moved - now
             left_s = timedelta(seconds=round(rest_bytes / rate)) if rate else "?"
             transient(
                 f"{decimal(self._moved + now)} of {decimal(self._total)}, "
-                f"{decimal(round(rate))}/s, {left_s} left; partitions that move: {len(active)}"
+                f"{decimal(round(rate))}/s, {left_s} left; {partitions}"
             )
             await asyncio.sleep(LOOK_AGAIN_S)
         await self._check(batch)

@@ -1,5 +1,5 @@
-"""Test kafka-reassign-partitions.sh between brokers of Apache Kafka 3.9 and ours, under load and
-with a throttle."""
+"""Test kafka-reassign-partitions.sh and `k reassign-partitions` between brokers of Apache Kafka 3.9
+and ours, under load, with a throttle, and while the controller changes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 
 from kserver.wire.batch import batches
-from tests.support.apache_scripts import ApacheScripts
+from tests.support import side_by_side
+from tests.support.apache_scripts import ApacheScripts, Outcome
 from tests.support.brokers import OURS
 from tests.support.mixed_cluster import APACHE, PATIENCE_S, MixedCluster, until
 from tests.support.steady_load import SteadyLoad
@@ -29,8 +30,12 @@ MOVES = {
     "factor-shrunk": [[1, 3], [4, 2], [3, 1], [1]],
 }
 CONTROLLERS = {"theirs": 3, "ours": 1}
+TOOLS = ("script", "k")
 QUICK, RATE, SECONDS = 50_000_000, 800_000, 10
 """Rates in bytes per second, and the seconds over which the rate is measured."""
+STALLED, COPIED = 1, 2_000_000
+"""Rates in bytes per second: one that lets no replica get in sync, as the leader's traffic to those
+in sync counts too; and one at which the topics of BULK take 20 seconds."""
 RATES = "leader.replication.throttled.rate,follower.replication.throttled.rate"
 VALUE, RECORDS = bytes(4_000), 5_000
 BULK = {
@@ -78,6 +83,17 @@ def scripts():
         yield scripts
 
 
+def k(command, *words):
+    done = side_by_side.k(command, *words)
+    return Outcome(done.status, done.out.decode(), done.err.decode())
+
+
+@pytest.fixture(scope="module")
+def tools(scripts):
+    """The functions that run a command, by the name of its tool."""
+    return dict(zip(TOOLS, (scripts.run, k), strict=True))
+
+
 def create(cluster, topic, assignment):
     new = NewTopic(topic, len(assignment), replica_assignment=assignment)
     cluster.ask(lambda: cluster.admin.create_topics([new]))
@@ -118,9 +134,9 @@ def fill(cluster, topic):
 
 
 class Reassignment:
-    """A reassignment to `wanted`, the replicas by topic and partition."""
+    """A reassignment to `wanted`, the replicas by topic and partition, by one of the tools."""
 
-    def __init__(self, scripts, cluster, file, wanted):
+    def __init__(self, tool, cluster, file, wanted):
         self.topics = list(wanted)
         moves = [
             {"topic": topic, "partition": partition, "replicas": replicas}
@@ -130,12 +146,12 @@ class Reassignment:
         file.write_text(json.dumps({"version": 1, "partitions": moves}))
         self._count = len(moves)
         self._cluster = cluster
-        self._scripts = scripts
+        self._tool = tool
         self._words = ("--reassignment-json-file", str(file))
 
     def run(self, *words):
         server = ("--bootstrap-server", self._cluster.addresses)
-        return self._scripts.run("reassign-partitions", *server, *self._words, *words)
+        return self._tool("reassign-partitions", *server, *self._words, *words)
 
     def execute(self, rate, *words):
         done = self.run("--execute", "--throttle", str(rate), *words)
@@ -144,15 +160,15 @@ class Reassignment:
         assert f"throttle limit was set to {rate} B/s" in done.out
         return done
 
+    def all_are(self, state):
+        """Run --verify; return whether it reports this state of all moves."""
+        done = self.run("--verify")
+        assert done.status == 0, done
+        return done.out.count(f" is {state}.") == self._count
+
     def verify(self):
         """Run --verify until all moves are completed, which also removes the throttles."""
-
-        def is_done():
-            done = self.run("--verify")
-            assert done.status == 0, done
-            return done.out.count("is completed.") == self._count
-
-        until(is_done)
+        until(lambda: self.all_are("completed"))
         assert not any(throttles(self._cluster, self.topics).values())
 
 
@@ -177,7 +193,7 @@ def test_followers_of_the_other_kind_keep_to_the_throttle(
     cluster.make_controller(CONTROLLERS[controller])
     bulk = BULK[controller]
     wanted = {topic: [replicas] for topic, replicas in bulk.items()}
-    reassignment = Reassignment(scripts, cluster, tmp_path / "moves.json", wanted)
+    reassignment = Reassignment(scripts.run, cluster, tmp_path / "moves.json", wanted)
     reassignment.execute(RATE)
     set_ = throttles(cluster, bulk)
     assert all(len(keys) == 2 for keys in set_.values()), set_
@@ -213,12 +229,91 @@ def size(cluster, id_, topic):
     return sum(file.stat().st_size for file in files)
 
 
-@pytest.mark.parametrize("move", MOVES)
-@pytest.mark.parametrize("controller", CONTROLLERS)
-def test_partitions_move_under_load(cluster, load, scripts, tmp_path, controller, move):
+CHANGES = {
+    "k": (["theirs", "ours", "theirs"], "to-ours", [[4, 1]]),
+    "script": (["ours", "theirs", "ours"], "back-to-theirs", [[2, 3]]),
+}
+"""For each tool, the controllers in turn, the move of LOAD and that of BULK_MOVED."""
+BULK_MOVED = "bulk-2"
+
+
+@pytest.mark.parametrize("tool", CHANGES)
+def test_the_controller_changes_from_one_kind_to_the_other_meanwhile(
+    cluster, load, tools, tmp_path, tool
+):
+    controllers, move, bulk = CHANGES[tool]
+    wanted = {LOAD: MOVES[move], BULK_MOVED: bulk}
+    before = {topic: assignment_of(cluster, topic) for topic in wanted}
+    moves = {
+        name: Reassignment(tools[name], cluster, tmp_path / f"{name}.json", wanted)
+        for name in TOOLS
+    }
+    cluster.make_controller(CONTROLLERS[controllers[0]])
+    moves[tool].execute(STALLED)
+    check_in_progress(cluster, before, wanted)
+    load.advance()
+
+    # Here, all replicas of both topics are being added.
+    cluster.make_controller(CONTROLLERS[controllers[1]])
+    until(lambda: all(is_resumed(cluster, topic, to) for topic, to in wanted.items()))
+    check_in_progress(cluster, before, wanted)
+    assert all(reassignment.all_are("still in progress") for reassignment in moves.values())
+    load.advance()
+
+    # And here, records are being copied.
+    moves[tool].execute(COPIED, "--additional")
+    until(lambda: all(size(cluster, id_, BULK_MOVED) for id_ in bulk[0]))
+    cluster.make_controller(CONTROLLERS[controllers[2]])
+    until(lambda: is_resumed(cluster, BULK_MOVED, bulk))
+    check_in_progress(cluster, before, {BULK_MOVED: bulk})
+    load.advance()
+    moves[tool].execute(QUICK, "--additional")
+    moves[tool].verify()
+    assert all(reassignment.all_are("completed") for reassignment in moves.values())
+    for topic, assignment in wanted.items():
+        until(lambda topic=topic, assignment=assignment: is_placed(cluster, topic, assignment))
+    load.advance()
+
+
+def assignment_of(cluster, topic):
+    """Return the replicas of each partition, including those that are being added."""
+    replicas = cluster.znode(f"/brokers/topics/{topic}")["partitions"]
+    return [replicas[str(partition)] for partition in range(len(replicas))]
+
+
+def is_resumed(cluster, topic, assignment):
+    """Return whether the present controller has begun a leader epoch of each partition, as it does
+    for reassignments that it takes over."""
+    epoch = cluster.znode("/controller_epoch")
+    states = [cluster.state(topic, partition) for partition in range(len(assignment))]
+    return all(state.get("controller_epoch") == epoch for state in states)
+
+
+def check_in_progress(cluster, before, wanted):
+    """Check that all replicas of `wanted` are being added, and all those of before removed."""
+    for topic, assignment in wanted.items():
+        topic_znode = cluster.znode(f"/brokers/topics/{topic}")
+        for partition, (old, new) in enumerate(zip(before[topic], assignment, strict=True)):
+            key = str(partition)
+            assert not set(old) & set(new)
+            assert topic_znode["partitions"][key] == new + old
+            assert topic_znode["adding_replicas"][key] == new
+            assert topic_znode["removing_replicas"][key] == old
+            assert not set(cluster.state(topic, partition)["isr"]) & set(new)
+
+
+@pytest.mark.parametrize(
+    ("controller", "move", "tool"),
+    [
+        (controller, move, TOOLS[(first + second) % 2])
+        for first, controller in enumerate(CONTROLLERS)
+        for second, move in enumerate(MOVES)
+    ],
+)
+def test_partitions_move_under_load(cluster, load, tools, tmp_path, controller, move, tool):
     cluster.make_controller(CONTROLLERS[controller])
     wanted = {LOAD: MOVES[move]}
-    reassignment = Reassignment(scripts, cluster, tmp_path / "moves.json", wanted)
+    reassignment = Reassignment(tools[tool], cluster, tmp_path / "moves.json", wanted)
     reassignment.execute(QUICK)
     reassignment.verify()
     until(lambda: is_placed(cluster, LOAD, MOVES[move]))
@@ -228,7 +323,7 @@ def test_partitions_move_under_load(cluster, load, scripts, tmp_path, controller
 def test_the_replication_factor_stays_where_the_script_is_told_so(cluster, scripts, tmp_path):
     cluster.make_controller(CONTROLLERS["ours"])
     wider = {LOAD: [[1, 3, 2], *MOVES["factor-shrunk"][1:]]}
-    refused = Reassignment(scripts, cluster, tmp_path / "wider.json", wider)
+    refused = Reassignment(scripts.run, cluster, tmp_path / "wider.json", wider)
     done = refused.run("--execute", "--disallow-replication-factor-change")
     assert done.status == 1
     assert "The replication factor would change from 2 to 3." in done.out + done.err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from typing import Any
 
 from kcli.testing.kafka_cluster import KafkaCluster
 from tests.support.tools import K
@@ -30,9 +31,9 @@ class Moves:
         told = json.loads(self.ask("topics", "--describe", "--topic", self.topic, "-o", "json"))
         return {one["partition"]: one["replicas"] for one in told["items"]}
 
-    def moving(self) -> list[dict[str, object]]:
+    def moving(self) -> list[dict[str, Any]]:
         """Return the partitions of any topic that are being reassigned."""
-        listed: list[dict[str, object]] = json.loads(
+        listed: list[dict[str, Any]] = json.loads(
             self.ask("reassign-partitions", "--list", "-o", "json")
         )["items"]
         return listed

@@ -37,6 +37,7 @@ class SteadyLoad:
         self._sent = 0
         """Records sent to each partition."""
         self._acknowledged = 0
+        self._latencies_s: list[float] = []
         self.errors: list[str] = []
         """Errors of its clients that ended a write or a read."""
         self._read: dict[int, int] = defaultdict(int)
@@ -83,6 +84,12 @@ class SteadyLoad:
             )
             time.sleep(PACE_S)
 
+    def take_latencies_s(self) -> list[float]:
+        """Return the seconds from sending to acknowledgement, of the records acknowledged since the
+        last call."""
+        latencies_s, self._latencies_s = self._latencies_s, []
+        return latencies_s
+
     def check(self) -> None:
         """Check after the end: each number is there once, in order, and no client had an error."""
         assert not self.errors, self.errors
@@ -94,9 +101,10 @@ class SteadyLoad:
         return [self._read[partition] for partition in range(self._partitions)]
 
     def _write(self) -> None:
-        def told(error: Any, _message: object) -> None:
+        def told(error: Any, message: Any) -> None:
             if error is None:
                 self._acknowledged += 1
+                self._latencies_s.append(message.latency())
             else:
                 self.errors.append(f"producer: {error}")
 
