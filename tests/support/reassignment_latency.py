@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from kcli.client.admin import Admin
+from kcli.client.admin.admin import Admin
 from kcli.client.config import AdminConfig
 from tests.bench import clusters
 from tests.bench.servers import Kind
