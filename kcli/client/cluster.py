@@ -264,12 +264,6 @@ class Cluster:
             # Another controller will be elected, and any broker can name it.
             self.forget_controller()
             raise
-        except KafkaError as error:
-            if error.code != ErrorCode.broker_not_available:
-                raise
-            # A broker still names a controller that has died, and whose registration has ended.
-            self.forget_controller()
-            raise KafkaError(ErrorCode.not_controller, str(error)) from error
 
     def forget_controller(self) -> None:
         """Forget the controller, which has resigned or cannot be reached."""
