@@ -39,6 +39,9 @@ PROGRESS_S = 2.0
 """Seconds for the brokers to report what they have copied; it is only displayed."""
 SETTLED_S = 10.0
 """Seconds for a change to reach every broker."""
+AWAY_S = 60.0
+"""Seconds for a broker to register again before its throttle is changed: as long as a request to
+one that is registered and does not respond."""
 GONE = (ErrorCode.unknown_topic_or_partition,)
 UNREACHED = (ClientError, KafkaError, ProtocolError, OSError)
 
@@ -191,8 +194,18 @@ class Mover:
         await self._alter(throttles.without_topic_throttles(topics))
 
     async def _alter(self, changes: throttles.Changes) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + AWAY_S
         results: Mapping[ConfigResource, KafkaError | None]
-        results = await self._admin.incremental_alter_configs(changes)
-        for refused in results.values():
-            if refused is not None and refused.code not in GONE:
-                raise refused
+        while changes:
+            results = await self._admin.incremental_alter_configs(changes)
+            away = []
+            for resource, refused in results.items():
+                if refused is None or refused.code in GONE:
+                    continue
+                if refused.code != ErrorCode.broker_not_available or loop.time() > deadline:
+                    raise refused
+                away.append(resource)
+            changes = {resource: changes[resource] for resource in away}
+            if changes:
+                await asyncio.sleep(LOOK_AGAIN_S)
