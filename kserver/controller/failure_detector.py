@@ -194,7 +194,7 @@ class ControllerFailureDetector:
         if self._watch is not None and (self._claim, self._watch.endpoint) == (claim, endpoint):
             return
         self.stop()
-        self.gone = None
+        self.gone = self._deposing = None
         self._claim = claim
         self._proof.elected(controller)
         self._watch = ProcessWatch(endpoint, self._proof, f"{self._id}", self._changed)
@@ -230,3 +230,6 @@ class ControllerFailureDetector:
                 is_deposed = await self._depose(self._claim)
             finally:
                 deposing.set_result(is_deposed)
+                if not is_deposed and self._deposing is deposing:
+                    # Another broker was quicker, and the election may be over.
+                    self._deposing = None

@@ -96,10 +96,16 @@ class Flusher:
         # Opened now: later the name may belong to the log of a topic that was created again.
         changed = self.names_changed or self.epochs_changed
         directory = self._open_directory(self.directory) if changed else None
-        for segment in segments:
-            segment.aborted.write()
-        files = [file for segment in segments for file in segment.unsynced()]
-        files += self._files
+        try:
+            for segment in segments:
+                segment.aborted.write()
+            files = [file for segment in segments for file in segment.unsynced()]
+        except OSError as error:
+            if error.errno not in NO_DESCRIPTOR:
+                raise
+            raise no_room(self.directory, error) from error
+        added = self._files
+        files += added
         names_changed = self.names_changed
         entries = epochs.entries if self.epochs_changed else None
         self._files = []
@@ -116,7 +122,7 @@ class Flusher:
                 self._sync_names(directory)
 
         self._running = asyncio.get_running_loop().create_future()
-        finish = asyncio.ensure_future(self._finish(offload, sync, synced, self._running))
+        finish = asyncio.ensure_future(self._finish(offload, sync, synced, added, self._running))
         # The caller may be cancelled, as at a stop; then no one else retrieves the error.
         finish.add_done_callback(lambda done: done.cancelled() or done.exception())
         await asyncio.shield(finish)
@@ -126,12 +132,14 @@ class Flusher:
         offload: Offload,
         sync: Callable[[], None],
         synced: Callable[[], None],
+        added: list[File],
         running: asyncio.Future[None],
     ) -> None:
         try:
             await offload(sync)
             synced()
         except NoRoom:
+            self._files = added + self._files
             self.names_changed = self.epochs_changed = True
             raise
         finally:

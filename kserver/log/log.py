@@ -14,8 +14,8 @@ state; its result is applied on the event loop, unless the log was truncated mea
 After a disk failure the caller and every later append get StorageError with the directory's name:
 the state after a failed fsync is unknown.  A full disk raises NoRoom and undoes a partial write.
 
-Measured (CPython 3.11, one record of 100 bytes): an append takes 3.6 us with its CRC, of which
-log/validator 2.1, and the write itself 1.2 us.  Measured by row `micro` of tests.bench.
+An append of one record of 100 bytes takes 3.6 us with its CRC, of which log/validator 2.1, and the
+write itself 1.2 us (row `micro` of tests.bench, CPython 3.11).
 
 Log/retention decides what to delete, log/recovery what is valid after a crash, and the holder
 (log/manager) when to flush, delete and write checkpoints.  Kafka: UnifiedLog, LocalLog.
@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 from weakref import WeakMethod
 
-from kserver.errors import ErrorCode, KafkaError, NoRoom, StorageError, storage_error
+from kserver.errors import NO_DESCRIPTOR, ErrorCode, KafkaError, NoRoom, StorageError, storage_error
 from kserver.log import checkpoint, recovery, retention
 from kserver.log.flusher import Flusher
 from kserver.log.home import Housekeeping, LogHome
@@ -166,12 +166,11 @@ class Log:
 
     def increment_log_start_offset(self, offset: Offset) -> bool:
         """Delete records below `offset`; raises OFFSET_OUT_OF_RANGE above the high watermark."""
-        if offset > self.high_watermark:
+        if offset > (limit := self.high_watermark):
             raise KafkaError(
                 ErrorCode.offset_out_of_range,
                 f"Cannot increment the log start offset to {offset} of partition "
-                f"{self.topic_partition} since it is larger than the high watermark "
-                f"{self.high_watermark}",
+                f"{self.topic_partition} since it is larger than the high watermark {limit}",
             )
         if offset <= self.log_start_offset:
             return False
@@ -362,7 +361,7 @@ class Log:
         try:
             return self._segments.read(offset, max_bytes, up_to, at_least_one)
         except OSError as error:
-            raise self.failed(error) from error
+            raise self.failed(error, may_repeat=True) from error
 
     async def read_cold(
         self, offset: Offset, max_bytes: int, *, up_to: Offset, at_least_one: bool = True
@@ -416,8 +415,7 @@ class Log:
         def synced() -> None:
             if truncations == self.truncations:
                 # If it was sealed meanwhile, only the next round flushes its indexes.
-                is_sealed = active is not self._segments.active
-                reached = min(end, active.base_offset) if is_sealed else end
+                reached = end if active is self._segments.active else min(end, active.base_offset)
                 self.recovery_point = max(self.recovery_point, reached)
 
         try:
@@ -429,9 +427,11 @@ class Log:
         try:
             return await self._disk.offload(work)
         except OSError as error:
-            raise self.failed(error) from error
+            raise self.failed(error, may_repeat=True) from error
 
-    def failed(self, error: OSError) -> StorageError:
+    def failed(self, error: OSError, *, may_repeat: bool = False) -> StorageError:
+        if may_repeat and error.errno in NO_DESCRIPTOR:
+            return storage_error(self.directory, error)
         failure = StorageError(f"{self.directory}: {error}")
         if self.failure is None:
             self.fail(failure)

@@ -248,7 +248,7 @@ def same_generation(self: ClassicGroup, now_ms: int) -> None:
 def not_kept(self: Offsets, request: Any, ticket: Any, step: Step) -> None:
     commit(self, request, ticket, step)
     for event in step.events:
-        self.keep(event, NO_PRODUCER_ID)
+        self.replay(event, NO_PRODUCER_ID)
     step.events.clear()
 
 

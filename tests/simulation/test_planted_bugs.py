@@ -121,7 +121,7 @@ def takes_all(self: ProducerStateManager, *given: Any) -> None:
 def not_kept(self: Offsets, request: Any, ticket: Any, step: Any) -> None:
     commit(self, request, ticket, step)
     for event in step.events:
-        self.keep(event, NO_PRODUCER_ID)
+        self.replay(event, NO_PRODUCER_ID)
     step.events.clear()
 
 

@@ -51,6 +51,38 @@ def test_what_was_written_in_part_is_cut_off_and_the_next_append_stands_in_its_p
     log.check()
 
 
+@pytest.mark.parametrize("suffix", ["index", "timeindex"])
+def test_a_flush_without_a_descriptor_can_be_repeated(suffix: str) -> None:
+    async def main(loop: SimLoop) -> None:
+        disk, keeper = make_disk(loop.random), Keeper()
+        log = open_log(disk, CONFIG, keeper=keeper)
+        for _ in range(12):
+            append(log, size=200)
+        assert len(log.segments) > 2
+        disk.fail("open", errno.EMFILE, path=f"*.{suffix}", times=1)
+        with pytest.raises(NoRoom, match="raise the limit on open files"):
+            await log.flush()
+        assert await log.flush() == log.log_end_offset
+        assert not keeper.failures
+
+    simulate(main, 0)
+
+
+def test_a_read_without_a_descriptor_can_be_repeated() -> None:
+    async def main(loop: SimLoop) -> None:
+        disk, keeper = make_disk(loop.random), Keeper()
+        log = open_log(disk, CONFIG, keeper=keeper)
+        for _ in range(12):
+            append(log, size=200)
+        disk.fail("open", errno.EMFILE, path="*.index", times=1)
+        with pytest.raises(NoRoom, match="raise the limit on open files"):
+            log.read(1, 1000, up_to=log.log_end_offset)
+        log.read(1, 1000, up_to=log.log_end_offset)
+        assert not keeper.failures
+
+    simulate(main, 0)
+
+
 def test_a_part_that_cannot_be_cut_off_is_a_failure() -> None:
     disk, keeper = make_disk(), Keeper()
     log = open_log(disk, CONFIG, keeper=keeper)
