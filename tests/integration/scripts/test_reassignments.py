@@ -362,7 +362,6 @@ def verify(cluster, topic):
         ("reassign-partitions", NEW, "--list --timeout 5"),
         ("reassign-partitions", NEW, "--verify --reassignment-json-file p --additional"),
         ("reassign-partitions", NEW, "--execute --reassignment-json-file p --preserve-throttles"),
-        ("reassign-partitions", NEW, "--execute --reassignment-json-file p --throttle x"),
         ("reassign-partitions", NEW, "--execute --reassignment-json-file"),
         ("reassign-partitions", NEW, "--execute --reassignment-json-file p --broker-list 1"),
         ("leader-election", NEW, "--nonsense"),
