@@ -29,7 +29,7 @@ from tests.support.seeds import seeds
 from tests.support.simulated import PORT
 from tests.support.simulated_cluster import SETTINGS, SimulatedCluster
 
-SEEDS = seeds(4, 1)
+SEEDS = seeds(2, 1)
 BROKERS = (1, 2, 3)
 PLACED = {0: (1, 2, 3), 1: (2, 3, 1), 2: (3, 1, 2)}
 SESSION_S = int(str(SETTINGS["zookeeper.session.timeout.ms"])) / 1000

@@ -81,7 +81,7 @@ FORMER: Mapping[str, Planted] = {
     ),
     "F2": Planted(
         "a cut of a log is given up when the replica's role changes",
-        [(ReplicaFetcher, "_whole", given_up)],
+        [(ReplicaFetcher, "_truncate_uninterrupted", given_up)],
     ),
     "F4": Planted(
         "the controller does not read again what somebody else has written",

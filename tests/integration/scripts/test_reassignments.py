@@ -370,7 +370,6 @@ def verify(cluster, topic):
         ("preferred-election", ELDEST, "--zookeeper z:1"),
         ("preferred-election", ELDEST, "--path-to-json-file"),
         ("replica-verification", NEW, "--broker-list b:1 --nonsense"),
-        ("replica-verification", NEW, "--broker-list b:1 --fetch-size x"),
         ("replica-verification", NEW, "--broker-list b:1 --time"),
     ],
 )
