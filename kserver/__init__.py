@@ -8,8 +8,12 @@ never from those to the right (`tests/tidy/test_layers.py` checks it):
 
 Where is ...?
 
-    one API's behaviour, errors and versions   api/<name>.py, one file per key; list: api/table.py
-    bytes to frames, responses in order        network/connection.py
+    one API's behaviour, errors and versions   api/<name>.py, one file per key
+    expected exceptions, error codes           errors.py
+    the dispatch from a frame to its handler   api/table.py
+    bytes to frames, responses in order        network/conversation.py; the socket of a
+                                               connection: network/connection.py;
+                                               listening sockets: network/listener.py
     quotas and throttle times                  network/quota.py, api/throttling.py
     encoding of messages                       wire/codec.py (kio), wire/versions.py;
                                                those between brokers: wire/control.py
@@ -23,19 +27,22 @@ Where is ...?
                                                txn/verification.py
     compaction                                 log/cleaner.py; which records are kept:
                                                log/record_filter.py
-    roles, epochs, the high watermark          replica/partition.py
-    in-sync replicas                           replica/isr.py; truncation of diverging logs:
+    all partitions that a broker hosts         replica/manager.py
+    one of them: role, high watermark          replica/partition.py
+    progress of followers, in-sync replicas    replica/isr.py; truncation of diverging logs:
                                                replica/truncation.py
     followers: fetching                        replica/fetcher.py; incremental fetch sessions:
                                                replica/follower_session.py
+    reads for consumers and followers          replica/fetch.py; their fetch sessions:
+                                               replica/fetch_session.py
     replication throttles                      replica/throttle.py
     replicas that consumers read from          replica/selector.py
     the leader's proposals of the ISR          replica/alter_partition.py
-    who waits for what                         replica/purgatory.py; until an append
-                                               is committed: replica/committed.py
+    requests that wait                         replica/purgatory.py; for a commit of
+                                               appended records: replica/committed.py
     partitions that cannot be hosted           replica/offline.py
     coordinators: loaded, led, moved           coordinator/runtime.py
-    groups: members and assignments            group/, whose head lists its parts
+    groups: members and assignments            group/__init__.py lists the parts
     disks that failed or are full              log/manager.py, log/directory.py
     losses after a crash of the machine        log/incarnation.py
     moves of replicas between disks            replica/move.py
@@ -44,10 +51,10 @@ Where is ...?
     dynamic config changes                     config/dynamic.py, cluster_config/config_manager.py
     the controller's requests, applied         publisher.py
     everything that is not deterministic       world/: clock, disk, ZooKeeper, randomness
-    the embedded ZooKeeper                     zookeeper_server/, whose head lists its parts
+    the embedded ZooKeeper                     zookeeper_server/__init__.py lists the parts
     Kafka's znodes and their ACLs              znodes.py; login to ZooKeeper: world/kazoo.py
     unreadable znodes                          cluster_config/unreadable.py
-    the controller: election, event queue      controller/, whose head is the table of its events
+    the controller: election, event queue      controller/__init__.py has a table of its events
     brokers that register or disappear         controller/broker_changes.py
     the controller's knowledge of the cluster  controller/context.py
     leaders and ISRs, decided and written      controller/partition_states.py; the rules:

@@ -45,8 +45,11 @@ log = logging.getLogger(__name__)
 
 
 class MetadataPublisher:
-    """`followers` handle each new image, and each change of the partitions led here.
-    `broker_epoch` returns the epoch of the current registration."""
+    """Applies the controller's requests.
+
+    `followers` are parts of this broker, not replicas: they handle each new image, and each change
+    of the partitions led here.  `broker_epoch` returns the epoch of the current registration.
+    """
 
     def __init__(
         self,

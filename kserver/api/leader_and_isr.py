@@ -3,7 +3,7 @@
 Behaviour:
 - Hosts partitions, and leads or follows them, as the controller assigns them (publisher.py).
 
-Errors: CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST (control.py); STALE_CONTROLLER_EPOCH,
+Errors: CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST (api/control.py); STALE_CONTROLLER_EPOCH,
 STALE_BROKER_EPOCH; by partition those of ReplicaManager.become_leader_or_follower.
 """
 

@@ -3,7 +3,7 @@
 Behaviour:
 - Stops hosting partitions, and deletes them if requested (publisher.py).
 
-Errors: CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST (control.py); STALE_CONTROLLER_EPOCH,
+Errors: CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST (api/control.py); STALE_CONTROLLER_EPOCH,
 STALE_BROKER_EPOCH; FENCED_LEADER_EPOCH, KAFKA_STORAGE_ERROR.
 """
 

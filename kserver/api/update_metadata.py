@@ -3,7 +3,7 @@
 Behaviour:
 - Replaces the brokers, leaders and topics that clients get in responses (publisher.py).
 
-Errors: CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST (control.py); STALE_CONTROLLER_EPOCH,
+Errors: CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST (api/control.py); STALE_CONTROLLER_EPOCH,
 STALE_BROKER_EPOCH.
 """
 

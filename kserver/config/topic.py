@@ -3,7 +3,8 @@
 Pure: no I/O, no clock, no await.
 
 Nearly every topic key falls back to a key of the broker (`broker_key`), often with another name;
-`TopicConfig()` has the values of a broker with default configs.
+`TopicConfig()` has the values of a broker with default configs.  A key with `acts` is accepted and
+described, but has no effect.
 """
 
 from __future__ import annotations

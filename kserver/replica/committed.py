@@ -9,7 +9,8 @@
     and they are fewer than min.insync.replicas
     the deadline passed                       REQUEST_TIMED_OUT; it stays in the log
 
-The first line that applies is the outcome, and is final.  A broker that still leads in the next
+The first line that applies is the outcome, and is final.  acks=1 waits here only with
+`flush.before.ack`.  A broker that still leads in the next
 leader epoch, since a follower died, has what it appended in the previous one, and keeps waiting:
 with an error, a client without idempotence would send the records twice.
 

@@ -365,6 +365,7 @@ class ReplicaFetcher:
         return self._partitions.get(_key(partition)) is partition and partition.epoch == epoch
 
     async def _take(self, partition_data: FetchedPartition, peer: Peer) -> None:
+        """Process a partition's part of the response: append, truncate, or retry later."""
         key, code, high_watermark, log_start_offset, records, diverging = partition_data
         partition, position = self._partitions.get(key), self._session.positions.get(key)
         if partition is None or position is None or partition.epoch != position.leader_epoch:
@@ -409,6 +410,7 @@ class ReplicaFetcher:
             self._hold_back(partition, position.leader_epoch)
 
     def _hold_back(self, partition: Partition, epoch: LeaderEpoch) -> None:
+        """Retry after a backoff, for a refused partition; `_held_back` has throttled ones."""
         if self._is_current(partition, epoch):
             self._changed.pop(partition, None)
             self._session.forget(_key(partition))

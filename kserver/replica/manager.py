@@ -1,5 +1,9 @@
 """The partitions that this broker hosts, in the roles that the controller assigns.
 
+    become_leader_or_follower   LeaderAndIsr: roles are assigned, followers get a fetcher
+    fetched_by                  a follower's Fetch: the high watermark may rise
+    purgatory.check             after each such change: requests that wait may be answered
+
 `run` is the group commit of partitions with `flush.before.ack`: while one round of fsyncs runs,
 appends go on, and all that were appended meanwhile share the next round.
 """
@@ -254,8 +258,11 @@ class ReplicaManager:
         fetch_infos: Iterable[FetchPartition],
         session: SessionClock | None = None,
     ) -> None:
-        """Record that a follower has everything before the offsets that it fetches.  `session` is
-        the clock of its session, if any: partitions that it does not name count too."""
+        """Record that a follower has everything before the offsets that it fetches.
+
+        If that raises a high watermark, Produce responses that waited for it are sent.  `session`
+        is the clock of its session, if any: partitions that it does not name count too.
+        """
         for fetch_info in fetch_infos:
             partition = self.partitions.get((fetch_info.topic, fetch_info.partition))
             if partition is None or fetch_info.topic_id not in (None, partition.topic_id):

@@ -139,10 +139,11 @@ class Partition:
         log_start_offset: Offset,
         session: SessionClock | None = None,
     ) -> IsrProposal | None:
-        """Record that a follower has this log up to `offset`, where its own ends in `last_epoch`.
+        """Record that a follower's log ends at `offset`, and raise the high watermark accordingly.
 
-        Returns an ISR to propose, if the follower is in sync now, or no longer is.  A position that
-        diverges from this log is ignored; the read that follows reports it.
+        `last_epoch` is the leader epoch of the follower's last record, `epoch` the current one
+        that it knows.  Returns an ISR to propose, if the follower is in sync now, or no longer is.
+        A position that diverges from this log is ignored; the read that follows reports it.
         """
         self.check_leader(epoch)
         leader, log = self.leader, self.log
