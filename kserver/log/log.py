@@ -423,11 +423,11 @@ class Log:
         except OSError as error:
             raise self.failed(error) from error
 
-    async def _offload(self, work: Callable[[], T]) -> T:
+    async def _offload(self, work: Callable[[], T], *, may_repeat: bool = True) -> T:
         try:
             return await self._disk.offload(work)
         except OSError as error:
-            raise self.failed(error, may_repeat=True) from error
+            raise self.failed(error, may_repeat=may_repeat) from error
 
     def failed(self, error: OSError, *, may_repeat: bool = False) -> StorageError:
         if may_repeat and error.errno in NO_DESCRIPTOR:
@@ -531,7 +531,7 @@ class Log:
             disk, now_ms = self._disk, self.flushed_ms
             return cut, replay_producers(disk, self.directory, expiration_ms, segments, cut, now_ms)
 
-        cut, producers = await self._offload(prepare)
+        cut, producers = await self._offload(prepare, may_repeat=False)
         await self._lower_recovery_point(cut.end_offset)
         try:
             self._drop(list(self._segments)[len(segments) :])
@@ -541,7 +541,7 @@ class Log:
             raise self.failed(error) from error
         self.producers = producers
         self._end_at(cut.end_offset)
-        await self._offload(lambda: self._shorten(segment, cut.position))
+        await self._offload(lambda: self._shorten(segment, cut.position), may_repeat=False)
         self._refusal = None
 
     async def truncate_fully_and_start_at(self, offset: Offset) -> None:

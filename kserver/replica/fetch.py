@@ -164,7 +164,7 @@ def _aborted(log: Log, first: Offset, upper_bound: Offset) -> list[AbortedTransa
     try:
         return log.aborted(first, upper_bound)
     except OSError as error:
-        raise log.failed(error) from error
+        raise log.failed(error, may_repeat=True) from error
 
 
 async def read_cold(

@@ -188,7 +188,7 @@ def test_what_cannot_be_is_refused_to_the_letter(cluster, tmp_path):
         refused("topics twice", "--generate", *topics(transcript.topic, transcript.topic), "1,2")
         refused("no such topic to plan for", "--generate", *topics("missing"), "1,2")
         refused("too few brokers", "--generate", *topics(transcript.topic), "3")
-        refused("what is no broker", "--generate", *topics(transcript.topic), "1,x")
+        refused("not a broker", "--generate", *topics(transcript.topic), "1,x")
 
     ours, theirs = both(cluster, tmp_path, scenario, "refused", TOOLS, BEFORE)
     assert differing(ours, theirs) == {}

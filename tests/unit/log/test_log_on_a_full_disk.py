@@ -83,6 +83,24 @@ def test_a_read_without_a_descriptor_can_be_repeated() -> None:
     simulate(main, 0)
 
 
+def test_a_truncation_without_a_descriptor_is_a_failure() -> None:
+    """Half of a truncation must not look like a log that is still being truncated."""
+
+    async def main(loop: SimLoop) -> None:
+        disk, keeper = make_disk(loop.random), Keeper()
+        log = open_log(disk, CONFIG, keeper=keeper)
+        for _ in range(12):
+            append(log, size=200)
+        disk.fail("open", errno.EMFILE, path="*.index", times=1)
+        with pytest.raises(StorageError) as raised:
+            await log.truncate_to(4)
+        assert not isinstance(raised.value, NoRoom)
+        assert log.failure is raised.value
+        assert keeper.failures
+
+    simulate(main, 0)
+
+
 def test_a_part_that_cannot_be_cut_off_is_a_failure() -> None:
     disk, keeper = make_disk(), Keeper()
     log = open_log(disk, CONFIG, keeper=keeper)
