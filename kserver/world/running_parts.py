@@ -17,7 +17,9 @@ P = TypeVar("P", bound=Part)
 
 
 class RunningParts(Generic[P]):
-    """A part that is started before `run` is called runs from then on; one that fails ends all."""
+    """A part that is started before `run` is called runs from then on, and one that is started after
+    its end never runs. One that fails ends all.
+    """
 
     def __init__(self) -> None:
         self._tasks: dict[P, asyncio.Task[None] | None] = {}
@@ -45,4 +47,8 @@ class RunningParts(Generic[P]):
         async with asyncio.TaskGroup() as self._group:
             for part in self._tasks:
                 self._tasks[part] = self._group.create_task(part.run())
-            await asyncio.Event().wait()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                # Other tasks, which end later, may still start parts.
+                self._group = None

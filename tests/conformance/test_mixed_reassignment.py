@@ -249,6 +249,7 @@ def test_the_controller_changes_from_one_kind_to_the_other_meanwhile(
         for name in TOOLS
     }
     cluster.make_controller(CONTROLLERS[controllers[0]])
+    exceed_quota(cluster, load)
     moves[tool].execute(STALLED)
     check_in_progress(cluster, before, wanted)
     load.advance()
@@ -272,6 +273,22 @@ def test_the_controller_changes_from_one_kind_to_the_other_meanwhile(
     assert all(reassignment.all_are("completed") for reassignment in moves.values())
     for topic, assignment in wanted.items():
         until(lambda topic=topic, assignment=assignment: is_placed(cluster, topic, assignment))
+    load.advance()
+
+
+def exceed_quota(cluster, load):
+    """Set the throttle before the reassignment does, and let the load exceed it.
+
+    A first fetch within the quota may have all of a small log, and the new replica is in sync.
+    """
+    server = ("--bootstrap-server", cluster.addresses)
+    rates = ",".join(f"{rate}={STALLED}" for rate in RATES.split(","))
+    for id_ in KINDS:
+        broker = ("--entity-type", "brokers", "--entity-name", str(id_))
+        assert k("configs", *server, "--alter", *broker, "--add-config", rates).status == 0
+    replicas = "leader.replication.throttled.replicas=*"
+    topic = ("--entity-type", "topics", "--entity-name", LOAD)
+    assert k("configs", *server, "--alter", *topic, "--add-config", replicas).status == 0
     load.advance()
 
 

@@ -124,6 +124,11 @@ class Sender:
                     tasks.create_task(self._keep_producer_id())
                 for broker_sender in self._broker_senders.values():
                     tasks.create_task(broker_sender.run())
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    # The timer of a failed queue's pause may still fire.
+                    self._tasks = None
         except ExceptionGroup as bugs:
             self.fail(ClientError(f"the producer failed: {bugs.exceptions[0]!r}"))
             raise

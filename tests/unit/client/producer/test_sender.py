@@ -147,6 +147,39 @@ def test_a_leader_that_moved_is_followed():
     simulate(main, 1)
 
 
+def test_a_pause_may_end_after_the_producer_though_the_leader_moved_meanwhile():
+    async def main(loop: SimLoop):
+        old, new = (ScriptedBroker(loop, f"broker-{n}", id=n) for n in range(2))
+        topic = Topic()
+        topic.verdict = lambda batch: ErrorCode.not_enough_replicas
+
+        def led(request):
+            leader = (0, 1) if loop.time() < 0.5 else (1, 2)
+            return metadata(old, new, topics=[("t", OK, leader)])(request)
+
+        old.on(ApiKey.METADATA, led)
+        old.on(ApiKey.INIT_PRODUCER_ID, identity)
+        old.on(ApiKey.PRODUCE, topic.handle)
+        await old.start()
+        settings = {
+            "bootstrap.servers": "broker-0:9092",
+            "request.timeout.ms": "500",
+            "delivery.timeout.ms": "520",
+            "metadata.max.age.ms": "600",
+            "retry.backoff.ms": "1000",
+        }
+        producer = Producer(ProducerConfig.of(settings), random=Random(1))
+        await producer.start()
+        with pytest.raises(TimedOut):
+            await (await producer.send("t", b"v"))
+        await asyncio.sleep(0.2)
+        assert len(old.asked(ApiKey.METADATA)) > 1
+        await producer.close(timeout_ms=0)
+        await asyncio.sleep(2)
+
+    simulate(main, 1)
+
+
 @pytest.mark.parametrize("asked", [{}, {"key": b"k"}, {"partition": 0}])
 @pytest.mark.parametrize("rule", ["", "org.apache.kafka.clients.producer.RoundRobinPartitioner"])
 def test_a_topic_without_partitions_is_waited_for_as_one_that_is_not_there(asked, rule):
