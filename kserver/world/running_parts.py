@@ -17,7 +17,7 @@ P = TypeVar("P", bound=Part)
 
 
 class RunningParts(Generic[P]):
-    """A part that is started before `run` is called runs from then on, and one that is started after
+    """A part that is started before `run` is called runs from then on; one that is started after
     its end never runs. One that fails ends all.
     """
 

@@ -30,13 +30,17 @@ def test_a_part_runs_between_its_start_and_its_stop_while_its_owner_runs():
         await asyncio.sleep(1)
         parts.start(late)
         await asyncio.sleep(1)
-        assert early.runs and late.runs and parts.is_running
+        assert early.runs
+        assert late.runs
+        assert parts.is_running
         parts.stop(early)
         await asyncio.sleep(1)
-        assert late.runs and not early.runs
+        assert late.runs
+        assert not early.runs
         running.cancel()
         await asyncio.wait([running])
-        assert not late.runs and not parts.is_running
+        assert not late.runs
+        assert not parts.is_running
 
     simulate(main, 1)
 
