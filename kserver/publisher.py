@@ -24,7 +24,7 @@ from kserver.cluster_config.config_manager import ConfigManager
 from kserver.errors import ErrorCode
 from kserver.metadata import ClusterMetadata, MetadataCache
 from kserver.model import NO_BROKER, BrokerId, TopicPartition
-from kserver.peers.peers import FollowsMetadata
+from kserver.peers.peers import MetadataSubscriber
 from kserver.replica.manager import ReplicaManager
 from kserver.wire.control import (
     DURING_DELETION,
@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 class MetadataPublisher:
     """Applies the controller's requests.
 
-    `followers` are parts of this broker, not replicas: they handle each new image, and each change
+    `subscribers` are parts of this broker: they handle each new image, and each change
     of the partitions led here.  `broker_epoch` returns the epoch of the current registration.
     """
 
@@ -56,7 +56,7 @@ class MetadataPublisher:
         metadata: MetadataCache,
         configs: ConfigManager,
         replicas: ReplicaManager,
-        followers: Collection[FollowsMetadata],
+        subscribers: Collection[MetadataSubscriber],
         broker_id: BrokerId,
         broker_epoch: Callable[[], int],
     ) -> None:
@@ -64,7 +64,7 @@ class MetadataPublisher:
         self._metadata = metadata
         self._configs = configs
         self._replicas = replicas
-        self._followers = followers
+        self._subscribers = subscribers
         self._broker_epoch = broker_epoch
         self._turn = asyncio.Lock()
         self.knows_cluster = asyncio.Event()
@@ -252,8 +252,8 @@ class MetadataPublisher:
             self.has_metadata.set()
 
     def _notify(self) -> None:
-        for follower in self._followers:
-            follower.apply(self._metadata.current)
+        for subscriber in self._subscribers:
+            subscriber.apply(self._metadata.current)
 
 
 def _merged(errors: Sequence[LeaderAndIsrTopicError]) -> tuple[LeaderAndIsrTopicError, ...]:

@@ -178,7 +178,7 @@ def _append(
             meters.bytes_in += len(records)
             results.append(appended(version, index, first, append_time, log_start))
             if partition.log.high_watermark <= last:
-                _await_commit(done, partition, acks, last, index, parts)
+                _defer_response(done, partition, acks, last, index, parts)
             # A follower waits for appended records, a consumer for committed ones.
             parts.purgatory.check(partition.topic_partition)
     return done
@@ -209,7 +209,7 @@ def _check_flags(
         )
 
 
-def _await_commit(
+def _defer_response(
     done: Results, partition: Partition, acks: int, last: Offset, index: int, parts: Parts
 ) -> None:
     """Have the response wait for an append that is not committed yet, if acks=all or

@@ -45,7 +45,7 @@ class NotTriedAgain(Disconnected):
     """The broker could not be reached shortly before; the first caller got the original error."""
 
 
-class FollowsMetadata(Protocol):
+class MetadataSubscriber(Protocol):
     """A part that handles each new image of the cluster."""
 
     def apply(self, image: ClusterMetadata) -> None: ...

@@ -120,7 +120,7 @@ class ReplicaFetcher:
         self._warn_again_s = 0.0
         self._resumed_s: dict[Partition, float] = {}
         """Loop time at which each refused partition may be fetched again."""
-        self._held_back: dict[Partition, None] = {}
+        self._throttled: dict[Partition, None] = {}
         """Partitions that are not fetched while the replication rate is exceeded."""
         self._session = FollowerSession()
         self._looked_s = 0.0
@@ -167,7 +167,7 @@ class ReplicaFetcher:
         self._changed.pop(partition, None)
         self._refused.pop(partition, None)
         self._resumed_s.pop(partition, None)
-        self._held_back.pop(partition, None)
+        self._throttled.pop(partition, None)
         self.lags.pop(partition, None)
 
     @property
@@ -243,7 +243,7 @@ class ReplicaFetcher:
         session = self._session
         if not session.positions:
             soonest_s = min(self._resumed_s.values(), default=math.inf)
-            if self._held_back:
+            if self._throttled:
                 soonest_s = min(soonest_s, self._loop.time() + THROTTLED_PAUSE_S)
             await self._pause(max(0.0, soonest_s - self._loop.time()))
             return
@@ -309,13 +309,13 @@ class ReplicaFetcher:
                 (p, None) for p in self._partitions.values() if p not in self._resumed_s
             )
         too_much = self._context.quota.is_exceeded(int(now_s * 1000))
-        if self._held_back and not too_much:
-            self._changed.update(self._held_back)
-            self._held_back.clear()
+        if self._throttled and not too_much:
+            self._changed.update(self._throttled)
+            self._throttled.clear()
         for partition in self._changed:
             own = partition.log
             if too_much and self.lags.get(partition) != 0 and self._is_throttled(partition):
-                self._held_back[partition] = None
+                self._throttled[partition] = None
                 self._session.forget(_key(partition))
                 continue
             self._session.want(
@@ -404,13 +404,13 @@ class ReplicaFetcher:
         except (KafkaError, StorageError, OSError, ProtocolError) as error:
             log_line = log.info if code in PASSING else log.warning
             log_line("%s cannot follow broker %d: %s", own.topic_partition, self.leader, error)
-            self._hold_back(partition, position.leader_epoch)
+            self._back_off(partition, position.leader_epoch)
         except Exception as bug:
             self._report(f"{own.topic_partition}: append from broker {self.leader} failed", bug)
-            self._hold_back(partition, position.leader_epoch)
+            self._back_off(partition, position.leader_epoch)
 
-    def _hold_back(self, partition: Partition, epoch: LeaderEpoch) -> None:
-        """Retry after a backoff, for a refused partition; `_held_back` has throttled ones."""
+    def _back_off(self, partition: Partition, epoch: LeaderEpoch) -> None:
+        """Retry a refused partition after a backoff."""
         if self._is_current(partition, epoch):
             self._changed.pop(partition, None)
             self._session.forget(_key(partition))

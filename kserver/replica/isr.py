@@ -168,7 +168,7 @@ class Leader:
         """The ISR and the proposed ISR together: every replica that may be in sync."""
         return self.isr if self.proposed is None else self.isr | self.proposed.isr
 
-    def committable(self, end: Offset, now_ms: int) -> Offset:
+    def in_sync_end(self, end: Offset, now_ms: int) -> Offset:
         """Return the offset below which every replica that may be in sync has all records.
 
         `end` is the end of the leader's own log, or of its flushed part.  The high watermark is

@@ -200,7 +200,7 @@ class Partition:
         """
         if len(leader.isr) >= self.min_isr:
             log = self.log
-            end = leader.committable(self.committable, self._context.now_ms())
+            end = leader.in_sync_end(self.committable, self._context.now_ms())
             log.update_high_watermark(max(log.high_watermark, end))
 
     @property

@@ -109,7 +109,7 @@ def again(self: CompletedFetch, most: int) -> FetchedBatch | None:
     return batch._replace(rows=[before, *batch.rows])
 
 
-def committable(self: Leader, end: int, now_ms: int) -> int:
+def in_sync_end(self: Leader, end: int, now_ms: int) -> int:
     return end
 
 
@@ -258,12 +258,12 @@ SHORT = property(lambda self: max(self.log_start_offset, self.high_watermark - 1
 PLANTED: Mapping[str, Planted] = {
     "lost-write": Planted(
         "what only the leader has is acknowledged",
-        [(Leader, "committable", committable)],
+        [(Leader, "in_sync_end", in_sync_end)],
         faults=("isolate", "kill"),
     ),
     "hw-monotonic": Planted(
         "what only the leader has is acknowledged",
-        [(Leader, "committable", committable)],
+        [(Leader, "in_sync_end", in_sync_end)],
         faults=("isolate", "kill"),
     ),
     "read-lost": Planted(

@@ -114,7 +114,7 @@ class World:
 
     def advance(self):
         self.leader.check()
-        found = self.leader.committable(self.ends[ME], self.now_ms)
+        found = self.leader.in_sync_end(self.ends[ME], self.now_ms)
         self.high_watermark = max(self.high_watermark, found)
         for broker in self.isr:
             assert self.ends[broker] >= self.high_watermark, (
@@ -220,7 +220,7 @@ class NeverWaits(Leader):
 
     __slots__ = ()
 
-    def committable(self, end, now_ms):
+    def in_sync_end(self, end, now_ms):
         for broker in self.maximal_isr - {ME}:
             end = min(end, self.followers[broker].end)
         return end
@@ -252,7 +252,7 @@ def test_a_follower_that_keeps_up_with_a_stream_stays():
             assert leader.fetched(broker, end, end + 5, 0, now_ms) is None
         end += 5
         assert leader.tick(end + 5, now_ms) is None
-    assert leader.committable(end + 5, now_ms) == end - 5
+    assert leader.in_sync_end(end + 5, now_ms) == end - 5
 
 
 def test_a_follower_that_lags_goes_and_comes_back():
@@ -264,10 +264,10 @@ def test_a_follower_that_lags_goes_and_comes_back():
     assert leader.tick(20, LAG_MAX_MS) is None
     without = leader.tick(20, LAG_MAX_MS + 1)
     assert without[:2] == (frozenset({1, 2}), 0)
-    assert leader.committable(20, LAG_MAX_MS + 1) == 10, "it may be written or not"
+    assert leader.in_sync_end(20, LAG_MAX_MS + 1) == 10, "it may be written or not"
     assert leader.fetched(3, 10, 20, 10, LAG_MAX_MS + 1) is None, "one proposal at a time"
     leader.accepted(without, {1, 2}, 1)
-    assert leader.committable(20, 3 * LAG_MAX_MS) == 20
+    assert leader.in_sync_end(20, 3 * LAG_MAX_MS) == 20
     assert leader.fetched(3, 19, 30, 20, 4 * LAG_MAX_MS) is None
     assert leader.fetched(3, 20, 30, 20, 4 * LAG_MAX_MS)[:2] == (frozenset(REPLICAS), 1)
 
@@ -289,7 +289,7 @@ def test_a_follower_joins_at_the_epochs_start_and_alive():
 def test_a_restarted_leader_waits_for_nobody_that_was_out_of_sync():
     leader = a_leader(isr=(1, 2), now_ms=1000)
     leader.fetched(2, 50, 50, 0, 1001)
-    assert leader.committable(50, 1001) == 50
+    assert leader.in_sync_end(50, 1001) == 50
 
 
 def test_a_follower_was_caught_up_when_it_had_what_was_there():
@@ -350,7 +350,7 @@ def test_a_follower_that_is_too_many_records_behind_leaves_and_is_not_waited_for
     without = leader.tick(31, 2)
     assert without.isr == {1, 3}
     leader.accepted(without, {1, 3}, 1)
-    assert leader.committable(31, 3) == 31
+    assert leader.in_sync_end(31, 3) == 31
     assert leader.fetched(2, 30, 31, 31, 4) is None
     assert leader.fetched(2, 31, 31, 31, 5).isr == set(REPLICAS)
 
@@ -385,7 +385,7 @@ def test_who_is_no_replica_any_more_is_in_no_isr_though_the_controller_names_him
     assert leader.isr == set(REPLICAS)
     for broker in (2, 3):
         leader.fetched(broker, 5, 5, 0, 0)
-    assert leader.committable(5, 0) == 5
+    assert leader.in_sync_end(5, 0) == 5
     leader.update((ME, 2, 4), 1)
     assert leader.isr == {ME, 2}
     assert leader.fetched(3, 5, 5, 5, 0).isr == set(REPLICAS)

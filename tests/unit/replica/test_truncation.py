@@ -135,7 +135,7 @@ class World:
 
     def advance(self):
         leader = self.leader
-        end = leader.leader.committable(leader.end, self.now_ms)
+        end = leader.leader.in_sync_end(leader.end, self.now_ms)
         leader.high_watermark = max(leader.high_watermark, end)
         if not self.is_clean:
             return
