@@ -207,22 +207,7 @@ def validate(
         raise _too_large(size, config)
     if crc32c(records[CRC_START:]) != crc:
         raise KafkaError(ErrorCode.corrupt_message, f"The CRC of the batch is not {crc}")
-    codec = attributes & COMPRESSION_MASK
-    if codec > _LAST_CODEC:
-        raise KafkaError(
-            ErrorCode.unsupported_compression_type, f"Unknown compression type id: {codec}"
-        )
-    if codec == Compression.lz4 and has_linked_blocks(records[HEADER_SIZE:]):
-        raise _invalid(
-            "The lz4 blocks of the batch depend on each other, which Java's clients cannot read; "
-            "compress them independently (block_linked=False in Python's lz4.frame)"
-        )
-    if count < 1 or count != last_offset_delta + 1:
-        raise _invalid(
-            f"The batch claims {count} records, but its last offset delta is {last_offset_delta}"
-        )
-    if origin is Origin.client and attributes & CONTROL:
-        raise _invalid("Clients are not allowed to write control records")
+    _check_attributes(records, attributes, count, last_offset_delta, origin)
     if producer_id >= 0:
         if base_sequence < 0 and origin is Origin.client:
             raise _invalid(f"Invalid sequence {base_sequence} of producer {producer_id}")
@@ -246,13 +231,9 @@ def validate(
         )
 
     # The records, if the header does not suffice.  A coordinator's have their keys.
+    codec = attributes & COMPRESSION_MASK
     keyed = compacted and origin is Origin.client
-    target = config.compression_type
-    rebuild = (
-        target != "producer"
-        and _TARGETS[target] != codec
-        and not (attributes & CONTROL and codec == 0)
-    )
+    rebuild = _must_rebuild(config, attributes)
     times_suffice = not create_time or (
         not claims_append_time
         and NO_TIMESTAMP <= base_timestamp <= max_timestamp <= latest
@@ -266,7 +247,7 @@ def validate(
             # One is invalid, which Python names; or the extension is missing.
             largest = _walk(RecordBatch(records), bytes(unfolded), earliest, latest, keyed)
         if rebuild:
-            attributes = attributes & (TRANSACTIONAL | CONTROL) | _TARGETS[target]
+            attributes = attributes & (TRANSACTIONAL | CONTROL) | _TARGETS[config.compression_type]
             max_timestamp = largest
             records = _rebuilt(records, unfolded, config)
             size = len(records)
@@ -302,6 +283,38 @@ def validate(
         ),
     )
     return _new_tuple(Validated, (records, (batch,), NO_TIMESTAMP if create_time else now_ms))
+
+
+def _check_attributes(
+    records: memoryview, attributes: int, count: int, last_offset_delta: int, origin: Origin
+) -> None:
+    """Check the batch's codec, its count of records, and that no client writes control records."""
+    codec = attributes & COMPRESSION_MASK
+    if codec > _LAST_CODEC:
+        raise KafkaError(
+            ErrorCode.unsupported_compression_type, f"Unknown compression type id: {codec}"
+        )
+    if codec == Compression.lz4 and has_linked_blocks(records[HEADER_SIZE:]):
+        raise _invalid(
+            "The lz4 blocks of the batch depend on each other, which Java's clients cannot read; "
+            "compress them independently (block_linked=False in Python's lz4.frame)"
+        )
+    if count < 1 or count != last_offset_delta + 1:
+        raise _invalid(
+            f"The batch claims {count} records, but its last offset delta is {last_offset_delta}"
+        )
+    if origin is Origin.client and attributes & CONTROL:
+        raise _invalid("Clients are not allowed to write control records")
+
+
+def _must_rebuild(config: TopicConfig, attributes: int) -> bool:
+    """Return whether the topic asks for another codec; an uncompressed control batch stays so."""
+    target, codec = config.compression_type, attributes & COMPRESSION_MASK
+    return (
+        target != "producer"
+        and _TARGETS[target] != codec
+        and not (attributes & CONTROL and codec == 0)
+    )
 
 
 def validate_replicated(records: memoryview, next_offset: Offset) -> Validated:
