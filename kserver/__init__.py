@@ -47,7 +47,8 @@ Where is ...?
     losses after a crash of the machine        log/incarnation.py
     moves of replicas between disks            replica/move.py
     every server.properties key                config/sections/, config/known_keys.txt;
-                                               every topic key: config/topic.py
+                                               topics' keys: config/topic.py; groups' keys:
+                                               config/group.py
     dynamic config changes                     config/dynamic.py, cluster_config/config_manager.py
     the controller's requests, applied         publisher.py
     everything that is not deterministic       world/: clock, disk, ZooKeeper, randomness

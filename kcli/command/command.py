@@ -50,7 +50,8 @@ class Manual:
 
 
 class Options(SimpleNamespace):
-    """The parsed words of a command: an attribute for each option and argument, with "_" for "-".
+    """The parsed words of a command: an attribute for each option and argument, with "_" for "-"
+    and ".".
 
     A flag is a bool, a repeatable option a tuple. Other options have the type that their
     declaration names, or are None if they were not given and have no default. The declaration is

@@ -74,6 +74,7 @@ class Assembly:
         self._config = config
         self._configure = configure
         self._rates = rates
+        # What most parts share: the cluster's metadata, delayed requests, quotas.
         self.logs = logs
         self.metadata = metadata = MetadataCache(
             ClusterMetadata(cluster_id, brokers={broker_id: own})
@@ -86,6 +87,7 @@ class Assembly:
             ),
         )
 
+        # Replicas.  AlterPartition has a channel of its own, so that it never waits for others.
         def to_controller(use: str) -> NodeToControllerChannel:
             return NodeToControllerChannel(broker_id, use, config, metadata)
 
@@ -104,6 +106,7 @@ class Assembly:
         )
         self.moves = Moves(world, logs, replicas, config)
 
+        # Coordinators of groups and of transactions.
         def new_id() -> str:
             return str(UUID(int=world.random.getrandbits(128), version=4))
 
@@ -136,6 +139,7 @@ class Assembly:
             perform=lambda effect: self.marker_sender.send(effect),
         )
 
+        # Transactions between brokers: writes are verified, and markers sent.
         def peers(use: str) -> Peers:
             return Peers(f"broker-{broker_id}-{use}", config, metadata)
 
@@ -161,6 +165,7 @@ class Assembly:
             knows_topics=lambda: self.publisher.knows_topics,
         )
         self.producer_ids = ProducerIds(self._allocate_producer_ids)
+        # The cluster's state, as ZooKeeper and the controller tell it; the controller itself.
         self.configs = ConfigManager(
             world.zookeeper, metadata, config, broker_id, self._settings_changed
         )

@@ -2,8 +2,8 @@
 another port.
 
 Until it accepts connections its partitions are led by others; soon after, it leads and follows
-again.  Leaders do not change again and again meanwhile, and whoever writes with acks=all waits only
-briefly, also while the controller alone cannot reach a broker.
+again.  Meanwhile each partition's leader changes a few times at most, and whoever writes with
+acks=all waits only briefly, also while the controller alone cannot reach a broker.
 """
 
 from __future__ import annotations
