@@ -29,6 +29,9 @@ if [ ! -x "$venv/bin/python" ]; then
         exit 1
     }
 fi
+# The tests start thousands of processes: without bytecode each compiles the packages anew, for longer
+# than it runs.
+unset PYTHONDONTWRITEBYTECODE
 "$venv/bin/pip" install --quiet --disable-pip-version-check -e '.[test,spark]'
 "$venv/bin/python" tests/stage.py ${stage:+--stage="$stage"} "$@"
 if [ "$stage" = second ]; then

@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> int:
     began_s = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="k-stage-") as name:
         place = Path(name)
-        parallel = ["-n", "3", "--no-loadscope-reorder"]
+        parallel = ["-n", "2", "--no-loadscope-reorder"]
         code = _pytest([*parallel, f"--maxfail={MAX_FAILURES}", *arguments], place)
         failures = _failures(place)
         if code == TESTS_FAILED and 0 < len(failures) < MAX_FAILURES:
