@@ -50,10 +50,11 @@ SECOND_STAGE = (
     "integration/test_apache_zookeeper.py",
     "integration/test_configs.py",
     "integration/test_example_access_log.py",
+    "integration/test_gigabyte_reassignment.py",
     "integration/test_groups_apache.py",
     "simulation/test_swarm_more.py",
 )
-"""Spark, Apache's brokers and scripts beside ours, and seeds by the hundred."""
+"""Spark, Apache's brokers and scripts beside ours, a gigabyte, and seeds by the hundred."""
 WHEREVER = ("simulation/test_swarm_fresh.py", "simulation/test_swarm_more.py")
 """Each of their tests goes to the process that is free."""
 BROKEN_STORIES: dict[Path, str] = {}

@@ -4,11 +4,11 @@
 #     sh tests/run.sh [--quick | --second] [PYTEST ARGUMENTS]
 #
 # --quick runs what is fast, --second what is left out otherwise: Spark, Apache's brokers and scripts
-# beside ours, a hundred more simulated clusters, and the contract of the wire protocol held to Apache's
-# brokers.  Files that are named run in any case.  What else is installed (Java, Maven, Node, Go,
-# Rust's Cargo, kcat, zsh, fish) is used; what is not is named at the end with the line that installs
-# it.  With CI set, absence fails; a Cargo older than the clients need is only named.  Tests that
-# failed run once more, alone (tests/stage.py).
+# beside ours, a gigabyte reassigned, a hundred more simulated clusters, and the contract of the wire
+# protocol held to Apache's brokers.  Files that are named run in any case.  What else is installed
+# (Java, Maven, Node, Go, Rust's Cargo, kcat, zsh, fish) is used; what is not is named at the end with
+# the line that installs it.  With CI set, absence fails; a Cargo older than the clients need is only
+# named.  Tests that failed run once more, alone (tests/stage.py).
 set -eu
 cd "$(dirname "$0")/.."
 stage=first

@@ -10,6 +10,7 @@ from tests.support.cluster_faults import (
     CUT,
     CUT_INCOMING,
     CUT_OUTGOING,
+    CUT_PEER,
     FOLLOWER,
     KILL,
     LEADER,
@@ -39,6 +40,8 @@ CELLS = (
     Cell(CUT, ZOOKEEPER, "k", WRITE),
     Cell(CUT_OUTGOING, LEADER, "k", WRITE),
     Cell(CUT_INCOMING, CONTROLLER, "k", WRITE),
+    Cell(CUT_PEER, LEADER, "k", TRANSACT),
+    Cell(CUT_PEER, CONTROLLER, "confluent", WRITE),
 )
 
 

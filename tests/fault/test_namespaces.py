@@ -1,11 +1,14 @@
-"""Test that the one-way cuts of tests/support/namespaces.py lose packets in that direction only."""
+"""Test that the cuts of tests/support/namespaces.py lose packets in their direction, or between
+their two seats, only."""
 
 from __future__ import annotations
 
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TypeAlias
 
 import pytest
 
@@ -79,6 +82,10 @@ class Inside:
         self._process.communicate()
 
 
+Directions: TypeAlias = Sequence[tuple[Outside | Inside, Outside | Inside, bool]]
+"""Sender, receiver, and whether packets from one to the other are lost."""
+
+
 @pytest.fixture
 def network() -> Iterator[Namespaces]:
     with Namespaces() as network:
@@ -94,33 +101,60 @@ def test_a_one_way_cut_loses_packets_in_its_direction_only(
     network, cut, is_sending_lost, is_receiving_lost
 ):
     seat, other_seat = network.seat(), network.seat()
-    struck, neighbour, outside = ends = (
+    target, neighbour, outside = ends = (
         Inside(seat),
         Inside(other_seat),
         Outside(network.outside.host),
     )
-    directions = [
-        (struck, neighbour, is_sending_lost),
-        (struck, outside, is_sending_lost),
-        (neighbour, struck, is_receiving_lost),
-        (outside, struck, is_receiving_lost),
+    directions: Directions = [
+        (target, neighbour, is_sending_lost),
+        (target, outside, is_sending_lost),
+        (neighbour, target, is_receiving_lost),
+        (outside, target, is_receiving_lost),
         (neighbour, outside, False),
     ]
-    try:
-        # Hardware addresses that were resolved before a cut must not matter.
-        for sender, receiver, _ in directions:
-            sender.send(receiver, "before")
-            assert receiver.receive() == "before"
-        cut(seat)
-        for sender, receiver, is_lost in directions:
-            sender.send(receiver, "during")
-            if not is_lost:
-                assert receiver.receive() == "during"
-        seat.heal()
-        # Datagrams arrive in order: one that was not lost would be received first.
-        for sender, receiver, _ in directions:
-            sender.send(receiver, "after")
-            assert receiver.receive() == "after"
-    finally:
+    with closing_all(ends):
+        check_directions(directions, lambda: cut(seat), seat.heal)
+
+
+def test_a_cut_between_two_seats_loses_nothing_else(network):
+    seats = [network.seat() for _ in range(3)]
+    one, two, three, outside = ends = (*map(Inside, seats), Outside(network.outside.host))
+    directions: Directions = [
+        (one, two, True),
+        (two, one, True),
+        (one, three, False),
+        (three, two, False),
+        (two, outside, False),
+        (outside, one, False),
+    ]
+    with closing_all(ends):
+        check_directions(directions, lambda: seats[0].cut_from(seats[1]), seats[0].heal)
+
+
+def check_directions(
+    directions: Directions, cut: Callable[[], None], heal: Callable[[], None]
+) -> None:
+    """Check which datagrams arrive before the cut, during it and afterwards."""
+    # Hardware addresses that were resolved before a cut must not matter.
+    for sender, receiver, _ in directions:
+        sender.send(receiver, "before")
+        assert receiver.receive() == "before"
+    cut()
+    for sender, receiver, is_lost in directions:
+        sender.send(receiver, "during")
+        if not is_lost:
+            assert receiver.receive() == "during"
+    heal()
+    # Datagrams arrive in order: one that was not lost would be received first.
+    for sender, receiver, _ in directions:
+        sender.send(receiver, "after")
+        assert receiver.receive() == "after"
+
+
+@contextmanager
+def closing_all(ends: Iterable[Outside | Inside]) -> Iterator[None]:
+    with ExitStack() as stack:
         for end in ends:
-            end.close()
+            stack.callback(end.close)
+        yield

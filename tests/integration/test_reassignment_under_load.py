@@ -1,5 +1,5 @@
-"""Test a reassignment under load: the short form of tests/soak/soak_reassignment.py, with 1 % of
-its bytes at 10 % of its rate."""
+"""Test a reassignment under load: tests/soak/soak_reassignment.py with 1 % of its bytes at 10 % of
+its rate. test_gigabyte_reassignment.py, in the second stage, has 10 % of its bytes."""
 
 from __future__ import annotations
 

@@ -4,7 +4,8 @@ print the latency of producers meanwhile, on our brokers and on Apache's.
     pytest tests/soak/soak_reassignment.py            100 partitions with 10 GB, ten minutes each
     GIGABYTES=1 pytest -s tests/soak/soak_reassignment.py                      a tenth of it
 
-The short form is tests/integration/test_reassignment_under_load.py.
+The short forms are tests/integration/test_gigabyte_reassignment.py and, of 100 MB,
+test_reassignment_under_load.py.
 """
 
 from __future__ import annotations

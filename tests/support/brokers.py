@@ -112,6 +112,10 @@ class ApacheBroker:
             time.sleep(ASK_AGAIN_S)  # the broker does not signal that it serves
         return self
 
+    @property
+    def is_running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
     def stop(self) -> int:
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
@@ -130,7 +134,7 @@ class ApacheBroker:
         return self.start()
 
     def __exit__(self, *_: object) -> None:
-        if self.process is not None and self.process.poll() is None:
+        if self.is_running:
             self.kill()
 
 

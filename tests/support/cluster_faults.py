@@ -33,14 +33,18 @@ JAVA = "4.3.1"
 KILL, PAUSE, STOP, CUT = "kill", "pause", "stop", "cut"
 CUT_OUTGOING, CUT_INCOMING = "cut-outgoing", "cut-incoming"
 """The packets that the target sends are lost, or those sent to it."""
-FAULTS = (KILL, PAUSE, STOP, CUT, CUT_OUTGOING, CUT_INCOMING)
-CUTS: Mapping[str, Callable[[Seat], None]] = {
-    CUT: Seat.cut,
-    CUT_OUTGOING: Seat.cut_outgoing,
-    CUT_INCOMING: Seat.cut_incoming,
+CUT_PEER = "cut-peer"
+"""The packets between the target and one broker are lost; PEERS has the role of this broker."""
+FAULTS = (KILL, PAUSE, STOP, CUT, CUT_OUTGOING, CUT_INCOMING, CUT_PEER)
+CUTS: Mapping[str, Callable[[Seat, Seat], None]] = {
+    CUT: lambda seat, peer: seat.cut(),
+    CUT_OUTGOING: lambda seat, peer: seat.cut_outgoing(),
+    CUT_INCOMING: lambda seat, peer: seat.cut_incoming(),
+    CUT_PEER: Seat.cut_from,
 }
 LEADER, FOLLOWER, CONTROLLER, ZOOKEEPER = "leader", "follower", "controller", "zookeeper"
 TARGETS = (LEADER, FOLLOWER, CONTROLLER, ZOOKEEPER)
+PEERS = {LEADER: FOLLOWER, FOLLOWER: CONTROLLER, CONTROLLER: LEADER, ZOOKEEPER: LEADER}
 LIBRARIES = ("confluent", "java", "k")
 WRITE, TRANSACT, READ = "write", "transact", "read"
 WORKLOADS = (WRITE, TRANSACT, READ)
@@ -178,15 +182,17 @@ def roles(cluster: Cluster, workload: str, name: str) -> tuple[int, int, str]:
 
 
 def harm(cluster: Cluster, cell: Cell, controller: int, leader: int, load: Worker) -> None:
-    """Start and end the fault. The load continues meanwhile if a broker is the target."""
+    """Start and end the fault. The load continues meanwhile if a broker is the target; a leader
+    without its controller waits, as the in-sync replicas cannot change.
+    """
     (follower,) = set(cluster.brokers) - {controller, leader}
     ids = {LEADER: leader, FOLLOWER: follower, CONTROLLER: controller}
     is_broker = cell.target in ids
-    struck = cluster.brokers[ids[cell.target]] if is_broker else cluster.zookeeper_leader()
-    undo = done(cluster, cell.fault, struck)
+    target = cluster.brokers[ids[cell.target]] if is_broker else cluster.zookeeper_leader()
+    undo = begin(cluster, cell.fault, target, cluster.brokers[ids[PEERS[cell.target]]])
     began = time.monotonic()
     try:
-        if is_broker:
+        if is_broker and (cell.fault, cell.target) != (CUT_PEER, CONTROLLER):
             load.until_progress()
         if cell.fault in (PAUSE, *CUTS) or not is_broker:
             time.sleep(max(0.0, began + HOLD_S - time.monotonic()))  # the time is what is tested
@@ -194,27 +200,27 @@ def harm(cluster: Cluster, cell: Cell, controller: int, leader: int, load: Worke
         undo()
 
 
-def done(
-    cluster: Cluster, fault: str, struck: BrokerProcess | ZooKeeperServer
+def begin(
+    cluster: Cluster, fault: str, target: BrokerProcess | ZooKeeperServer, peer: BrokerProcess
 ) -> Callable[[], object]:
     """Start the fault, and return a function that ends it."""
-    assert struck.process is not None
+    assert target.process is not None
     if fault == PAUSE:
-        pid = struck.process.pid
+        pid = target.process.pid
         os.kill(pid, signal.SIGSTOP)
         return lambda: os.kill(pid, signal.SIGCONT)
     if fault in CUTS:
-        seat = cluster.seats[struck]
-        CUTS[fault](seat)
+        seat = cluster.seats[target]
+        CUTS[fault](seat, cluster.seats[peer])
         return seat.heal
     if fault == KILL:
-        struck.kill()
-    elif isinstance(struck, BrokerProcess):
-        assert struck.stop() == 0
+        target.kill()
+    elif isinstance(target, BrokerProcess):
+        assert target.stop() == 0
     else:
-        struck.process.send_signal(signal.SIGTERM)
-        struck.process.wait(PATIENCE_S)
-    return struck.start
+        target.process.send_signal(signal.SIGTERM)
+        target.process.wait(PATIENCE_S)
+    return target.start
 
 
 def written(cluster: Cluster, topic: str, isolation: str) -> list[int]:

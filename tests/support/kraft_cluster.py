@@ -89,14 +89,14 @@ class KRaftCluster:
         return {"bootstrap.servers": self.addresses}
 
     def configs(self, topic: str) -> dict[str, Mapping[str, str]]:
-        """Return the dynamic configs of the topic, and of each broker by its id.
+        """Return the dynamic configs of the topic, and of each running broker by its id.
 
         A broker applies changes in order, a moment after the response to them. So another change is
         made, and awaited.
         """
         self._changes += 1
         last = str((1 << 20) + self._changes)
-        names = [str(id_) for id_ in IDS]
+        names = [str(id_) for id_, node in self.brokers.items() if node.is_running]
         for name in names:
             self._set(name, last)
 

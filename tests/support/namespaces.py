@@ -3,6 +3,7 @@
     seat.cut()              like a pulled cable: nothing is refused, closed, or arrives
     seat.cut_outgoing()     the packets that its process sends are lost; those to it arrive
     seat.cut_incoming()     the packets to its process are lost; those that it sends arrive
+    seat.cut_from(other)    the packets between it and one other seat are lost
     seat.heal()             ends any of these
 
 Packets are lost in one direction while the sender has, for the receiver's address, a hardware
@@ -114,11 +115,15 @@ class Seat:
     def cut_incoming(self) -> None:
         self._lose((other, self.interface) for other in self._others)
 
+    def cut_from(self, other: Seat) -> None:
+        ends = (self.interface, other.interface)
+        self._lose(itertools.permutations(ends))
+
     @property
     def _others(self) -> list[Interface]:
         return [other for other in self._interfaces if other != self.interface]
 
-    def _lose(self, pairs: Iterable[tuple[Interface, Interface]]) -> None:
+    def _lose(self, pairs: Iterable[tuple[Interface, ...]]) -> None:
         for sender, receiver in pairs:
             sender.lose_packets_to(receiver)
             self._lossy.append((sender, receiver))

@@ -309,6 +309,45 @@ def test_preferred_elections_are_reported_as_by_2_8(cluster, tmp_path):
     assert differing(ours, theirs) == {}
 
 
+def test_a_stopped_broker_is_reported_to_the_letter(cluster, tmp_path):
+    stopped = 3
+    before = {0: [stopped, 1], 1: [1, 2], 2: [stopped]}
+
+    def scenario(transcript):
+        cluster.brokers[stopped].stop()
+        try:
+            until(lambda: transcript.leaders() == {0: 1, 1: 1, 2: -1}, PATIENCE_S)
+            elect_without(transcript)
+            move_without(transcript)
+        finally:
+            cluster.brokers[stopped].start()
+        until(lambda: transcript.leaders()[2] == stopped, PATIENCE_S)
+
+    def elect_without(transcript):
+        elect = functools.partial(transcript.run, command=ELECT)
+        unclean = ("--election-type", "unclean")
+        for name, kind in (("preferred", PREFERRED), ("unclean", unclean)):
+            for number, status in ((0, 1), (1, 0), (2, 1)):
+                words = (*kind, "--topic", transcript.topic, "--partition", str(number))
+                elect(f"{name} {number}", *words, status=status)
+            elect(f"{name} of all", *kind, *transcript.partitions(*before), status=1)
+
+    def move_without(transcript):
+        run, plan = transcript.run, transcript.plan
+        run("to the stopped broker", "--execute", *plan({1: [1, stopped]}), status=1)
+        away = plan({0: [1, 2], 2: [2]})
+        run("away from it", "--execute", *away)
+        until(lambda: transcript.replicas()[0] == [1, 2], PATIENCE_S)
+        run("one waits for it", "--list")
+        kept = ("--verify", "--preserve-throttles")
+        assert "still in progress" in run("how far", *kept, *away)
+        run("give up", "--cancel", "--preserve-throttles", *away)
+        run("gave up", *kept, *away)
+
+    ours, theirs = both(cluster, tmp_path, scenario, "stopped", TOOLS, before)
+    assert differing(ours, theirs) == {}
+
+
 def test_three_replicas_are_verified_the_same(cluster, tmp_path):
     transcript = Transcript(k, "verified", cluster, tmp_path, {0: [1, 2, 3]})
     words = ("--topic", transcript.topic, "--request-required-acks", "all", *transcript.server)
