@@ -16,7 +16,7 @@ class Unreadable(Exception):
 
 
 class TooLarge(Exception):
-    """A piece of input that was truncated, because no request could hold it."""
+    """An input line or record is longer than any request may be; the rest of it is skipped."""
 
 
 class Incoming(NamedTuple):

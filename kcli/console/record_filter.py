@@ -31,7 +31,7 @@ class MalformedTerm(Exception):
 
 
 class RecordFilter:
-    """Raises MalformedTerm."""
+    """Selects the records that match all `terms`.  Raises MalformedTerm."""
 
     def __init__(self, terms: Sequence[str]) -> None:
         self._tests = [_test(term) for term in terms]

@@ -62,8 +62,8 @@ class WriteFailed(Exception):
 
 @dataclass(frozen=True)
 class TopicLimits:
-    """The limits of a topic. Requested only for dlqTopic; else the broker's error is soon
-    enough.
+    """What a topic allows. Requested only with dlqTopic: a row outside of these limits is sent
+    there. Without it, the broker's error ends the job anyway.
     """
 
     partitions: int

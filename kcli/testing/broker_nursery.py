@@ -162,7 +162,9 @@ class KafkaBroker:
         return self._process.log
 
     def start(self) -> None:
-        """Return once it serves. Raises RuntimeError, with its log, if it does not."""
+        """Start it, and return once it serves. Raises RuntimeError, with its log, if it does
+        not.
+        """
         self.begin()
         self.wait()
 

@@ -87,7 +87,9 @@ def rows_of(dashboard: Dashboard) -> dict[str, list[Row]]:
 
 
 def shared(row_counts: Sequence[int], lines: int) -> list[int]:
-    """Distribute lines: tables that need few get them, the others share the rest evenly."""
+    """Return the lines of each table, of `lines` in all: tables that need few get them, the others
+    share the rest evenly.
+    """
     rooms = [0] * len(row_counts)
     rest = max(lines, 0)
     smallest_first = sorted(range(len(row_counts)), key=lambda index: row_counts[index])

@@ -18,8 +18,9 @@ log = logging.getLogger(__name__)
 
 
 class UnreadableZnodes:
-    """`again` is called when one of them has changed, and has to read the missing data again.  It
-    has to be called also after each reconnect, as watches are lost with the connection."""
+    """Znodes whose data could not be parsed.  `again` is called when one of them has changed, and
+    reads them again.  Call it after each reconnect too, as watches are lost with the connection.
+    """
 
     def __init__(self, zookeeper: ZooKeeper, again: Callable[[], None]) -> None:
         self._zookeeper = zookeeper

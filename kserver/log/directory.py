@@ -109,7 +109,9 @@ class LogDirectory:
         return self._disk.free_bytes(self.path) >= _ROOM_BYTES
 
     async def look_for_room(self) -> None:
-        """Clear the full state once there has been room for a while.  Raises OSError."""
+        """If the directory has been full for a while, accept new logs again once its disk has free
+        space.  Raises OSError.
+        """
         now_s = asyncio.get_running_loop().time()
         if self._full_at_s is None or now_s - self._full_at_s < _ROOM_AFTER_S:
             return

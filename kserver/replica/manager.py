@@ -392,7 +392,7 @@ class ReplicaManager:
             if hosted is not None:
                 self._drop(hosted, delete=state.delete_partition)
             elif state.delete_partition:
-                self._offline.deleted(key)
+                self._offline.note_deleted(key)
                 # It may have been deleted while this broker was away.
                 self._logs.delete(key)
         except StorageError:
@@ -470,7 +470,7 @@ class ReplicaManager:
             partition_log = self._logs.create(
                 key, topic_id, config, is_new=is_new, may_begin_empty=may_begin_empty
             )
-            self._offline.created(key)
+            self._offline.note_created(key)
         elif partition_log.topic_id is None:
             # A crash has torn partition.metadata.
             try:

@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 
 
 class OfflinePartitions:
+    """The three sets, each with the topic id by partition."""
+
     def __init__(self) -> None:
         self.failed: dict[TopicPartition, UUID] = {}
         self.missing: dict[TopicPartition, UUID] = {}
@@ -43,14 +45,16 @@ class OfflinePartitions:
     def has(self, key: TopicPartition, topic_id: UUID) -> bool:
         return topic_id in (self.failed.get(key), self.missing.get(key), self.waiting.get(key))
 
-    def created(self, key: TopicPartition) -> None:
-        """A new log was created for the partition."""
+    def note_created(self, key: TopicPartition) -> None:
+        """Forget the partition: a new log was created for it."""
         self.failed.pop(key, None)
         self.waiting.pop(key, None)
         if self.missing.pop(key, None) is not None:
             log.warning("%s: starting with an empty log, replicating from the leader", key)
 
-    def deleted(self, key: TopicPartition) -> None:
-        """The controller has ordered the deletion.  A log on a failed disk is still there."""
+    def note_deleted(self, key: TopicPartition) -> None:
+        """Forget the partition, as the controller has ordered its deletion; but a log on a failed
+        disk is still there, and stays in `failed`.
+        """
         self.missing.pop(key, None)
         self.waiting.pop(key, None)

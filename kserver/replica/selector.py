@@ -21,7 +21,7 @@ from kserver.model import BrokerId, Offset
 
 
 class ReplicaView(NamedTuple):
-    """A follower that is a candidate."""
+    """An in-sync follower that a consumer may read from."""
 
     broker: BrokerId
     rack: str | None

@@ -60,8 +60,8 @@ def memory_bytes() -> tuple[int, int] | None:
 
 
 def disk_bytes() -> tuple[int, int] | None:
-    """Return bytes read from disks, and written to them or about to be; hits in the page cache do
-    not count.
+    """Return the bytes that this process has read from disks and written to them; hits in the page
+    cache do not count, dirty pages do.  None if the kernel does not tell.
     """
     try:
         with open("/proc/self/io") as file:

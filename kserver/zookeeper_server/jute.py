@@ -274,7 +274,7 @@ class GetDataResponse(NamedTuple):
 
 
 class NamesResponse(NamedTuple):
-    """GetChildren, getEphemerals."""
+    """Response to getChildren and to getEphemerals."""
 
     names: tuple[str, ...]
 

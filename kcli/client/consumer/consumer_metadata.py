@@ -37,7 +37,9 @@ class SubscriptionPattern:
 
 
 class ConsumerMetadata:
-    """`wake` is called when something may have changed."""
+    """The subscribed topics and their partitions, as the cluster last described them.  `wake` is
+    called when they may have changed.
+    """
 
     def __init__(
         self, config: ConsumerConfig, cluster: Cluster, wake: Callable[[], object]

@@ -39,7 +39,7 @@ LAST_TIMESTAMP_MS = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class AccumulatorLimits:
-    """Sizes in bytes, times in seconds."""
+    """Configs of the producer that bound what it holds; sizes are in bytes."""
 
     batch_size: int = 16384
     buffer_memory: int = 33554432

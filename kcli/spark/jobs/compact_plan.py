@@ -53,7 +53,7 @@ def values_of(directory: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Unit:
-    """Files of one directory to be compacted into fewer."""
+    """Files of one directory to be compacted into `into` files."""
 
     directory: str
     files: tuple[StoreEntry, ...]
