@@ -12,6 +12,7 @@ import re
 import signal
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -145,7 +146,9 @@ class LargeReassignment(Moves):
         finally:
             plan.kill()
         assert self.moving() == self.throttles() == []
-        assert self.replicas_of(new) >= self.partitions // 2
+        counts = self.replica_counts()
+        assert counts[new] > 0
+        assert max(counts.values()) - min(counts.values()) <= 1
 
     def kill_target(self, new: int, load: SteadyLoad) -> None:
         """Kill the broker that partitions move to; start it once all others know.
@@ -230,8 +233,10 @@ class LargeReassignment(Moves):
         given = (*words, "--execute", *self.journal, *servers)
         return subprocess.Popen([*K, "reassign-partitions", *given], stdout=subprocess.DEVNULL)
 
-    def replicas_of(self, id: int) -> int:
-        return sum(id in replicas for replicas in self.replicas().values())
+    def replica_counts(self) -> Counter[int]:
+        """Return the number of replicas of all topics by broker."""
+        described = json.loads(self.ask("topics", "--describe", "-o", "json"))["items"]
+        return Counter(id for one in described for id in one["replicas"])
 
     def held_by(self, id: int) -> int:
         """Return the bytes of the large topic on a broker's disk."""
