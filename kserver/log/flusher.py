@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from kserver.world.disk import Directory, Disk, File
 
 Offload: TypeAlias = Callable[[Callable[[], None]], Awaitable[None]]
-WeakOffload: TypeAlias = Callable[[], Offload | None]
+"""Runs a function in a thread."""
 
 
 class Flusher:
-    def __init__(
-        self, disk: Disk, directory: str, offload: WeakOffload, unsynced: Iterable[File]
-    ) -> None:
-        # Weak: a cycle would keep the files of a deleted log open until garbage is collected.
+    """It has no reference to its log: a cycle would keep the files of a deleted log open until
+    garbage is collected.
+    """
+
+    def __init__(self, disk: Disk, directory: str, unsynced: Iterable[File]) -> None:
         self._disk = disk
         self.directory = directory
-        self._offload = offload
         self._running: asyncio.Future[None] | None = None
         self._files = list(unsynced)
         self.names_changed = True
@@ -82,6 +82,7 @@ class Flusher:
 
     async def run(
         self,
+        offload: Offload,
         segments: Sequence[LogSegment],
         epochs: LeaderEpochCache,
         synced: Callable[[], None],
@@ -91,8 +92,6 @@ class Flusher:
         Raises the errors of `offload`, OSError, and NoRoom, after which the round may be retried.
         """
         assert self._running is None
-        offload = self._offload()
-        assert offload is not None, "the log that flushes is in use"
         # Opened now: later the name may belong to the log of a topic that was created again.
         changed = self.names_changed or self.epochs_changed
         directory = self._open_directory(self.directory) if changed else None

@@ -26,7 +26,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
-from weakref import WeakMethod
 
 from kserver.errors import NO_DESCRIPTOR, ErrorCode, KafkaError, NoRoom, StorageError, storage_error
 from kserver.log import checkpoint, recovery, retention
@@ -79,7 +78,7 @@ class Log:
         self._disk = home.disk
         self._housekeeping = home.housekeeping
         self._segments = Segments(home.disk, directory, config, home.random, recovered.segments)
-        self._flusher = Flusher(home.disk, directory, WeakMethod(self._offload), recovered.unsynced)
+        self._flusher = Flusher(home.disk, directory, recovered.unsynced)
         self._flusher.epochs_changed = recovered.epochs_changed
         self._refusal: Exception | None = None
         """Error that appends raise: the failure, or that the log is closed or being truncated."""
@@ -419,7 +418,7 @@ class Log:
                 self.recovery_point = max(self.recovery_point, reached)
 
         try:
-            await self._flusher.run(segments, self.epochs, synced)
+            await self._flusher.run(self._offload, segments, self.epochs, synced)
         except OSError as error:
             raise self.failed(error) from error
 

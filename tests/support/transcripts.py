@@ -143,7 +143,7 @@ class Transcript:
     def replicas(self) -> dict[int, list[int]]:
         return {number: row["replicas"] for number, row in self.described().items()}
 
-    def leaders(self) -> dict[int, int]:
+    def leaders(self) -> dict[int, int | None]:
         return {number: row["leader"] for number, row in self.described().items()}
 
     def reorder(self, replicas: Mapping[int, Sequence[int]]) -> None:
