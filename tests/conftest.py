@@ -48,6 +48,7 @@ SECOND_STAGE = (
     "integration/scripts/",
     "integration/spark/",
     "integration/test_apache_zookeeper.py",
+    "integration/test_compiled.py",
     "integration/test_configs.py",
     "integration/test_example_access_log.py",
     "integration/test_gigabyte_reassignment.py",

@@ -37,3 +37,11 @@ def build(directory: Path) -> Path:
     if ran.returncode or not list((new / "kserver").glob("**/*.so")):
         raise BenchError(f"it does not compile (pip install mypy): {ran.stderr[-2000:]}")
     return new.rename(directory)
+
+
+def build_with_tests(directory: Path) -> Path:
+    """Build into `directory`, and copy the tests: pytest, run in there, tests what is compiled."""
+    tree = build(directory)
+    ignore = shutil.ignore_patterns("node_modules", "__pycache__")
+    shutil.copytree(ROOT / "tests", tree / "tests", ignore=ignore)
+    return tree

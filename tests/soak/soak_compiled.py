@@ -1,10 +1,9 @@
 """Run the tests of the compiled modules on a build with K_COMPILE=1: the same source must behave
-the same."""
+the same. The short form is tests/integration/test_compiled.py."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 
@@ -32,10 +31,7 @@ TESTS = (
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory):
-    tree = compiled.build(tmp_path_factory.mktemp("compiled") / "tree")
-    ignore = shutil.ignore_patterns("node_modules", "__pycache__")
-    shutil.copytree(compiled.ROOT / "tests", tree / "tests", ignore=ignore)
-    return tree
+    return compiled.build_with_tests(tmp_path_factory.mktemp("compiled") / "tree")
 
 
 def test_what_is_compiled_is_what_runs(tree):
