@@ -16,6 +16,7 @@ from tests.support.cluster_faults import (
     LEADER,
     PAUSE,
     READ,
+    SETTINGS,
     STOP,
     TRANSACT,
     WRITE,
@@ -48,7 +49,7 @@ CELLS = (
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     directory = tmp_path_factory.mktemp("cluster")
-    with Namespaces() as network, Cluster(directory, network=network) as cluster:
+    with Namespaces() as network, Cluster(directory, SETTINGS, network=network) as cluster:
         yield cluster
 
 

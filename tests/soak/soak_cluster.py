@@ -18,7 +18,7 @@ import os
 import pytest
 
 from tests.support import cluster_faults
-from tests.support.cluster_faults import FAULTS, LIBRARIES, TARGETS, WORKLOADS, Cell
+from tests.support.cluster_faults import FAULTS, LIBRARIES, SETTINGS, TARGETS, WORKLOADS, Cell
 from tests.support.namespaces import Namespaces
 from tests.support.process_cluster import APACHE, ENSEMBLE, OWN, Cluster
 
@@ -42,7 +42,7 @@ SOME = [ALL[number * STRIDE % len(ALL)] for number in range(FIRST, min(FIRST + C
 def test_every_record_is_there_once_and_in_its_place(tmp_path, zookeeper, cell):
     with (
         Namespaces() as network,
-        Cluster(tmp_path, zookeeper=zookeeper, network=network) as cluster,
+        Cluster(tmp_path, SETTINGS, zookeeper, network) as cluster,
     ):
         topic = cluster_faults.strike(cluster, cell, "soak")
         for broker in cluster.brokers.values():

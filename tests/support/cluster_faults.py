@@ -48,6 +48,8 @@ PEERS = {LEADER: FOLLOWER, FOLLOWER: CONTROLLER, CONTROLLER: LEADER, ZOOKEEPER: 
 LIBRARIES = ("confluent", "java", "k")
 WRITE, TRANSACT, READ = "write", "transact", "read"
 WORKLOADS = (WRITE, TRANSACT, READ)
+SETTINGS = {"replica.lag.time.max.ms": 5000}
+"""A leader that is cut off from a follower removes it from the ISR soon."""
 SESSION_S = 2.0
 HOLD_S = SESSION_S + 1.5
 """Seconds for which a process is paused or cut off: until its session has ended."""
