@@ -8,9 +8,7 @@ import sys
 
 from tests.bench import compiled
 
-TESTS = ("tests/unit/log", "tests/unit/wire", "tests/fault/test_kill.py")
-
-
+TESTS = ("tests/contract/test_shells.py", "tests/fault/test_torn.py")
 PATHS = """
 import kserver.log.log, kserver.wire.batch
 print(kserver.log.log.__file__, kserver.wire.batch.__file__)
