@@ -62,7 +62,7 @@ class WriteFailed(Exception):
 
 @dataclass(frozen=True)
 class TopicLimits:
-    """What a topic allows. Requested only with dlqTopic: a row outside of these limits is sent
+    """Limits of a topic. Requested only with dlqTopic: a row outside of these limits is sent
     there. Without it, the broker's error ends the job anyway.
     """
 

@@ -44,8 +44,8 @@ LIMITS_S: Mapping[str, tuple[int, str]] = {
     "integration/spark/": (300, "Spark takes ten seconds a start, and streams run for a while"),
     "integration/test_apache_zookeeper.py": (240, "ensembles of Apache's ZooKeeper"),
     "integration/test_example_access_log.py": (300, "five jobs on Spark, one after the other"),
-    "integration/test_compiled.py": (400, "twenty modules are compiled, then tested"),
-    "integration/test_gigabyte_reassignment.py": (400, "a gigabyte is written and moved twice"),
+    "integration/test_compiled.py": (300, "twenty modules are compiled, then tested"),
+    "integration/test_gigabyte_reassignment.py": (300, "a gigabyte is written and moved twice"),
     "integration/test_reassignment_under_load.py": (240, "a hundred megabytes at 3 MB a second"),
     "soak/": (0, "soaks take as long as they are told to"),
 }
