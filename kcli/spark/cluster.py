@@ -153,6 +153,10 @@ class _Launch:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+        # Those are not children of this process: it can only look until they are gone.
+        deadline = time.monotonic() + GRACE_S
+        while any(processes(self._plan.directory)) and time.monotonic() < deadline:
+            time.sleep(LOOK_AGAIN_S)
 
     def _start(self, name: str, words: list[str]) -> None:
         log = f"{self._plan.directory}/{name}.log"

@@ -32,6 +32,7 @@ from kserver.peers.node_to_controller import NodeToControllerChannel
 from kserver.peers.peers import Peers
 from kserver.publisher import MetadataPublisher
 from kserver.replica.fetch_session import FetchSessions
+from kserver.replica.leadership import Leadership
 from kserver.replica.manager import ReplicaManager
 from kserver.replica.move import Moves
 from kserver.replica.purgatory import Purgatory
@@ -114,6 +115,9 @@ class Assembly:
         def knows_roles() -> bool:
             return alive.is_registered and self.publisher.knows_roles
 
+        leadership = Leadership(
+            world.zookeeper, broker_id, is_alone=config().zookeeper_connect is None
+        )
         self.group_meters = group_meters = GroupMeters()
         self.groups = groups = CoordinatorRuntime(
             CONSUMER_OFFSETS,
@@ -124,6 +128,7 @@ class Assembly:
             replicas=replicas,
             purgatory=purgatory,
             knows_roles=knows_roles,
+            is_current=leadership.is_current,
             timeout_ms=lambda: config().offsets_commit_timeout_ms,
         )
         self.transactions = transactions = CoordinatorRuntime(
@@ -135,6 +140,7 @@ class Assembly:
             replicas=replicas,
             purgatory=purgatory,
             knows_roles=knows_roles,
+            is_current=leadership.is_current,
             timeout_ms=lambda: config().request_timeout_ms,
             perform=lambda effect: self.marker_sender.send(effect),
         )

@@ -12,10 +12,12 @@
                                 of transactions): COORDINATOR_NOT_AVAILABLE, which is retried
 
     ask(key, request)   shard.handle > append > shard.replay > responses, once committed
+                        shard.handle > a refusal; if a client gives up because of it, not before it
+                        is confirmed that this broker still leads the partition
 
-Everything except the wait for the commit happens in one step of the event loop, so no locks are
-needed.  A response waits for everything that was written before its decision, so no crash takes
-back what a client was shown, with `flush.before.ack` too.
+Everything except the waits happens in one step of the event loop, so no locks are needed.  A
+response waits for everything that was written before its decision, so no crash takes back what a
+client was shown, with `flush.before.ack` too.
 
 (Kafka: CoordinatorRuntime.  It takes snapshots of a shard's state, to restore after a failed
 write. This is rare enough to load the shard again.)
@@ -25,8 +27,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from kserver.coordinator.shard import Now, Outcome, Shard
 from kserver.coordinator.topics import partition_of
@@ -68,6 +70,18 @@ REFUSED = frozenset(
 )
 """Errors of a write that was rejected because of its content: the shard is unchanged."""
 
+FINAL = frozenset(
+    {
+        ErrorCode.fenced_instance_id,
+        ErrorCode.invalid_producer_epoch,
+        ErrorCode.invalid_producer_id_mapping,
+        ErrorCode.invalid_txn_state,
+        ErrorCode.producer_fenced,
+    }
+)
+"""Errors after which a client cannot continue.  A broker that was paused or cut off may respond
+with them from an outdated state, while the present coordinator has the client's transaction."""
+
 S = TypeVar("S", bound=Shard)
 
 
@@ -96,6 +110,12 @@ class Loaded(Generic[S]):
         self.timer: asyncio.TimerHandle | None = None
 
 
+class Refusal(NamedTuple, Generic[S]):
+    loaded: Loaded[S]
+    ticket: asyncio.Future[Any]
+    error: KafkaError
+
+
 class CoordinatorRuntime(Generic[S]):
     def __init__(
         self,
@@ -109,6 +129,7 @@ class CoordinatorRuntime(Generic[S]):
         purgatory: Purgatory,
         timeout_ms: Callable[[], int],
         knows_roles: Callable[[], bool],
+        is_current: Callable[[Partition], Awaitable[bool]],
         perform: Callable[[Any], None] | None = None,
     ) -> None:
         self.topic = topic
@@ -122,11 +143,16 @@ class CoordinatorRuntime(Generic[S]):
         """Timeout of a write until it is committed, in ms."""
         self._knows_roles = knows_roles
         """Whether the controller has sent roles since this broker registered."""
+        self._is_current_leader = is_current
+        """Whether this broker is the leader by ZooKeeper too."""
         self._perform = perform
         self._by_partition: dict[int, Loaded[S]] = {}
         self._unloaded: dict[int, Loaded[S]] = {}
         """Shards that are being loaded, or are waiting to be."""
         self._has_unloaded = asyncio.Event()
+        self._refusals: list[Refusal[S]] = []
+        """Final refusals that are not confirmed yet."""
+        self._has_refusals = asyncio.Event()
         self._is_closed = False
 
     # Requests
@@ -136,14 +162,19 @@ class CoordinatorRuntime(Generic[S]):
 
         Raises KafkaError with NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS,
         COORDINATOR_NOT_AVAILABLE, INVALID_REQUEST (the key is too long), or an immediate error of
-        the shard.
+        the shard that is not final.
         """
         return self.ask_partition(self.partition_of(key), request)
 
     def ask_partition(self, index: int, request: Any) -> asyncio.Future[Any]:
         loaded = self._ready(index)
         ticket: asyncio.Future[Any] = self._loop.create_future()
-        outcome = loaded.shard.handle(request, ticket, self._now())
+        try:
+            outcome = loaded.shard.handle(request, ticket, self._now())
+        except KafkaError as error:
+            if error.code not in FINAL:
+                raise
+            outcome = Outcome(responses=[(ticket, error)])
         loaded.waiting[ticket] = None
         self._carry_out(loaded, outcome)
         return ticket
@@ -275,13 +306,26 @@ class CoordinatorRuntime(Generic[S]):
 
     def _respond(self, loaded: Loaded[S], responses: Any) -> None:
         for ticket, response in responses:
-            loaded.waiting.pop(ticket, None)
-            if ticket.done():
-                continue  # its client has disconnected
-            if isinstance(response, KafkaError):
-                ticket.set_exception(response)
+            if isinstance(response, KafkaError) and response.code in FINAL:
+                self._refusals.append(Refusal(loaded, ticket, response))
+                self._has_refusals.set()
             else:
-                ticket.set_result(response)
+                _settle(loaded, ticket, response)
+
+    async def _refuse(self) -> None:
+        """Send final refusals, as soon as this broker's leadership is confirmed."""
+        while True:
+            await self._has_refusals.wait()
+            self._has_refusals.clear()
+            refusals, self._refusals = self._refusals, []
+            by_partition: dict[Loaded[S], list[Refusal[S]]] = {}
+            for refusal in refusals:
+                by_partition.setdefault(refusal.loaded, []).append(refusal)
+            for loaded, same in by_partition.items():
+                is_confirmed = await self._is_current_leader(loaded.partition)
+                for _, ticket, error in same:
+                    moved = KafkaError(ErrorCode.not_coordinator)
+                    _settle(loaded, ticket, error if is_confirmed else moved)
 
     # Deadlines
 
@@ -373,6 +417,12 @@ class CoordinatorRuntime(Generic[S]):
             self._has_unloaded.set()
 
     async def run(self) -> None:
+        """Load waiting shards and send final refusals, until cancelled."""
+        async with asyncio.TaskGroup() as running:
+            running.create_task(self._load_waiting())
+            running.create_task(self._refuse())
+
+    async def _load_waiting(self) -> None:
         """Load waiting shards, one after the other."""
         while True:
             await self._has_unloaded.wait()
@@ -438,6 +488,16 @@ class CoordinatorRuntime(Generic[S]):
                 )
             else:
                 shard.replay(event, producer_id)
+
+
+def _settle(loaded: Loaded[Any], ticket: asyncio.Future[Any], response: Any) -> None:
+    loaded.waiting.pop(ticket, None)
+    if ticket.done():
+        return  # its client has disconnected
+    if isinstance(response, KafkaError):
+        ticket.set_exception(response)
+    else:
+        ticket.set_result(response)
 
 
 def _refusal(outcome: Outcome, error: KafkaError | StorageError) -> KafkaError | None:

@@ -26,6 +26,7 @@ from tests.support.counting_coordinator import (
     Forget,
     Host,
     Read,
+    Refused,
     Wait,
     refusal,
 )
@@ -445,3 +446,32 @@ async def gone_client(loop: SimLoop) -> None:
 
 def test_what_a_client_asked_that_has_gone_counts_all_the_same():
     simulate(gone_client, 1)
+
+
+async def final_refusals(loop: SimLoop) -> None:
+    here = Host(loop)
+    await here.start()
+    assert here.code(Add("a", 0)) is ErrorCode.invalid_request  # not a final one: at once
+    assert await refusal(here.runtime.ask("a", Refused("a"))) is ErrorCode.producer_fenced
+    code = await refusal(here.runtime.ask("a", Refused("a", now=False)))
+    assert (code, here.checks) == (ErrorCode.invalid_txn_state, 2)
+
+    here.leads = loop.create_future()
+    waiting = [here.runtime.ask(key, Refused(key)) for key in KEYS]
+    await asyncio.sleep(1)
+    assert not any(refused.done() for refused in waiting)
+    assert await here.ask(Add("a")) == 1, "others are served meanwhile"
+    here.leads.set_result(False)
+    codes = {await refusal(refused) for refused in waiting}
+    assert (codes, here.checks) == ({ErrorCode.not_coordinator}, 3)
+
+    here.leads = loop.create_future()
+    gone, stays = (here.runtime.ask("a", Refused("a")) for _ in range(2))
+    gone.cancel()
+    await here.end("stop")
+    assert await refusal(stays) is ErrorCode.not_coordinator
+    assert not here.broker.bugs
+
+
+def test_a_final_refusal_waits_until_it_is_certain_that_this_broker_leads():
+    simulate(final_refusals, 0)

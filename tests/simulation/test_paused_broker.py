@@ -82,6 +82,29 @@ async def a_transaction(loop: SimLoop) -> None:
     cluster.check()
 
 
+async def a_transaction_that_another_coordinator_has(loop: SimLoop) -> None:
+    """The former coordinator, when it continues, does not know of the transaction: it has not begun
+    as far as it knows. It must not say so."""
+    cluster = await started(loop)
+    id_, paused = await coordinator(loop, cluster, CoordinatorType.TRANSACTION, {1, 3})
+    async with producer_of(loop, cluster, transactional_id=id_) as producer:
+        await producer.init_transactions()
+        for value in (b"0", b"1"):
+            await producer.begin_transaction()
+            await (await producer.send("t", value, partition=0))
+            if value == b"1":
+                commit = asyncio.create_task(producer.commit_transaction())
+                await asyncio.sleep(0.1)  # until its request is there
+                cluster.brokers[paused].resume()
+                await commit
+            else:
+                await producer.commit_transaction()
+                await asyncio.sleep(1)  # until its markers are written
+                cluster.brokers[paused].pause()
+    await cluster.until_all_in_sync()
+    cluster.check()
+
+
 async def a_member_of_a_group(loop: SimLoop) -> None:
     cluster = await started(loop)
     group, paused = await coordinator(loop, cluster, CoordinatorType.GROUP, {1, 3})
@@ -117,6 +140,15 @@ async def a_new_client(loop: SimLoop) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("scenario", [a_producer, a_transaction, a_member_of_a_group, a_new_client])
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        a_producer,
+        a_transaction,
+        a_transaction_that_another_coordinator_has,
+        a_member_of_a_group,
+        a_new_client,
+    ],
+)
 def test_a_paused_broker_is_not_waited_for(scenario, seed):
     simulate(scenario, seed)

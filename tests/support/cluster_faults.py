@@ -104,7 +104,7 @@ class Worker:
     def stop(self) -> None:
         """Stop the worker once it has finished what it began."""
         self._process.stop()
-        assert not self.failed, f"{self.name}: {self.failed[:5]}"
+        assert not self.failed, f"{self.name}: {self.story()}"
 
     def kill(self) -> None:
         self._process.kill()

@@ -67,6 +67,14 @@ class Again:
 
 
 @dataclass(frozen=True)
+class Refused:
+    """A request that gets a final error: raised, or in an outcome."""
+
+    key: str
+    now: bool = True
+
+
+@dataclass(frozen=True)
 class Added:
     key: str
     total: int
@@ -89,6 +97,10 @@ class Counter:
         match request:
             case Add(number=0):
                 raise KafkaError(ErrorCode.invalid_request)
+            case Refused(now=True):
+                raise KafkaError(ErrorCode.producer_fenced)
+            case Refused():
+                return Outcome(responses=[(ticket, KafkaError(ErrorCode.invalid_txn_state))])
             case Add():
                 total += request.number
                 added = Added(request.key, total, request.note)
@@ -146,6 +158,10 @@ class Host:
         self.loop = loop
         self.broker = SimulatedBroker(loop, SETTINGS | (settings or {}))
         self.timeout_ms = TIMEOUT_MS
+        self.leads = loop.create_future()
+        """Whether ZooKeeper has this broker as the leader, once it responds."""
+        self.leads.set_result(True)
+        self.checks = 0
         self.made: list[Counter] = []
         self.kind = Counter
         self._loading: asyncio.Task[None] | None = None
@@ -164,6 +180,7 @@ class Host:
             metadata=self.parts.metadata,
             replicas=self.parts.replicas,
             knows_roles=lambda: True,
+            is_current=self._is_current,
             purgatory=self.parts.purgatory,
             timeout_ms=lambda: self.timeout_ms,
             perform=lambda effect: self.runtime.ask(effect.key, effect),
@@ -180,6 +197,10 @@ class Host:
     @property
     def partition(self) -> Any:
         return self.parts.replicas.get(TOPIC, 0)
+
+    async def _is_current(self, _: Any) -> bool:
+        self.checks += 1
+        return await self.leads
 
     def _make(self, _: int) -> Counter:
         self.made.append(self.kind())

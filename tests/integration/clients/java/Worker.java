@@ -71,6 +71,7 @@ public class Worker {
     }
 
     static synchronized void fail(Exception error) {
+        error.printStackTrace();
         System.out.println("{\"failed\": \"" + error.toString().replaceAll("[\"\\\\\n]", "'") + "\"}");
     }
 
@@ -105,8 +106,10 @@ public class Worker {
             try {
                 producer.beginTransaction();
                 for (String each : numbers) producer.send(record(kept ? each : NONSENSE));
+                // Without it, 4.3.1 may send EndTxn before the records: Sender determines whether
+                // there are incomplete batches before it locks TransactionManager.
+                producer.flush();
                 if (!kept) {
-                    producer.flush();
                     again(producer::abortTransaction);
                     continue;
                 }
@@ -118,6 +121,7 @@ public class Worker {
                 try {
                     again(producer::abortTransaction);
                 } catch (KafkaException end) {
+                    end.addSuppressed(refused);
                     fail(end);
                     return;
                 }
