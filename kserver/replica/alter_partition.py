@@ -129,6 +129,9 @@ class AlterPartitionManager:
             self._meters.isr_expands += difference > 0
             self._meters.isr_shrinks += difference < 0
             entry.leader.accepted(entry.proposal, result.isr, result.partition_epoch)
+            next_proposal = entry.partition.isr_change()
+            if next_proposal is not None:
+                self.propose(entry.partition, next_proposal)
         elif code in REFUSED:
             self._meters.failed_isr_updates += 1
             entry.leader.refused(entry.proposal)

@@ -4,8 +4,9 @@
     committed   fetched: a follower has caught up      pending     the ISR with it is proposed
     committed   fetched: a follower restarted, and     pending     the ISR without it is proposed
                 lacks committed records
-    committed   tick: followers lag                    pending     the ISR without them is proposed
-    pending     accepted                               committed
+    committed   tick: followers lag, or have caught    pending     the ISR without or with them is
+                up before it was committed                         proposed
+    pending     accepted                               committed   as by a tick
     pending     refused: certainly not written         committed
     pending     any other error                        pending     the sender retries
     any         a newer ISR from the controller        committed
@@ -15,7 +16,8 @@ epoch began.  It leaves if it was last caught up longer than `replica.lag.time.m
 more records behind than `replica.lag.max.messages`, if that is set.  One proposal is in flight at a
 time.  Until its outcome is known either ISR may be in force, so members of both count: no record is
 committed that either of them could lose.  A follower that is about to join is waited for, else a
-stream of appends would keep it out for ever.
+stream of appends would keep it out for ever.  One that catches up while a proposal is in flight
+joins afterwards: where nothing is appended, no later fetch would name the partition.
 
 A broker that restarts is a different follower: the offsets that it fetched before, under another
 broker epoch, no longer count (KIP-903).  A proposal has the broker epochs in which its members were
@@ -210,19 +212,29 @@ class Leader:
             if offset < high_watermark and follower.caught_up_ms == LONG_AGO_MS:
                 return self._propose(self.isr - {broker})
             return None
-        if offset < max(high_watermark, self.epoch_start) or not self.is_live(broker):
+        if not self._may_join(broker, offset, high_watermark):
             return None
         return self._propose(self.isr | {broker})
 
-    def tick(self, end: Offset, now_ms: int) -> IsrProposal | None:
-        """Return an ISR without the followers that lag, if any; call every half
-        `replica.lag.time.max.ms`."""
+    def tick(self, end: Offset, high_watermark: Offset, now_ms: int) -> IsrProposal | None:
+        """Return an ISR without the followers that lag and with those that have caught up, if it
+        differs; call every half `replica.lag.time.max.ms`, and when a proposal was accepted."""
         lagging = {
             broker
             for broker, follower in self.followers.items()
             if broker in self.isr and follower.end != end and self._lags(follower, end, now_ms)
         }
-        return self._propose(self.isr - lagging) if lagging else None
+        joining = {
+            broker
+            for broker, follower in self.followers.items()
+            if broker not in self.isr
+            and self._may_join(broker, follower.end, high_watermark)
+            and not self._lags(follower, end, now_ms)
+        }
+        return self._propose((self.isr - lagging) | joining) if lagging or joining else None
+
+    def _may_join(self, broker: BrokerId, offset: Offset, high_watermark: Offset) -> bool:
+        return offset >= max(high_watermark, self.epoch_start) and self.is_live(broker)
 
     def _lags(self, follower: FollowerState, end: Offset, now_ms: int) -> bool:
         if now_ms - follower.caught_up_ms > self.lag_max_ms:

@@ -343,14 +343,14 @@ class ReplicaManager:
         self._purgatory.check(partition.topic_partition)
 
     async def _watch_followers(self) -> None:
-        """Propose an ISR without followers that lag (Kafka: ReplicaManager.maybeShrinkIsr)."""
+        """Propose ISRs without followers that lag (Kafka: ReplicaManager.maybeShrinkIsr)."""
         while True:
             await asyncio.sleep(max(self._config().replica_lag_time_max_ms / 2000, MIN_WATCH_S))
             self._check_followers()
 
     def _check_followers(self) -> None:
         for partition in list(self.partitions.values()):
-            proposal = partition.lagging()
+            proposal = partition.isr_change()
             if proposal is not None:
                 self._alterations.propose(partition, proposal)
             # A follower that was about to join may lag now, and no longer counts.

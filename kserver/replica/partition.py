@@ -169,11 +169,12 @@ class Partition:
         self._commit(leader)
         return proposal
 
-    def lagging(self) -> IsrProposal | None:
-        """Return an ISR to propose if this broker leads and followers lag."""
-        if self.leader is None or not self.leader.followers or self.log.failure is not None:
+    def isr_change(self) -> IsrProposal | None:
+        """Return an ISR to propose if this broker leads, and followers lag or have caught up."""
+        leader, log = self.leader, self.log
+        if leader is None or not leader.followers or log.failure is not None:
             return None
-        return self.leader.tick(self.log.log_end_offset, self._context.now_ms())
+        return leader.tick(log.log_end_offset, log.high_watermark, self._context.now_ms())
 
     def resign(self) -> None:
         """Neither lead nor follow, until the controller assigns a role again."""

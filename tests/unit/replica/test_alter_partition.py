@@ -25,7 +25,7 @@ from tests.support.logs import open_log
 from tests.support.loop import SimLoop, simulate
 from tests.support.scripted_broker import ScriptedBroker
 
-ME, OTHER, CONTROLLER = 1, 2, 9
+ME, OTHER, THIRD, CONTROLLER = 1, 2, 3, 9
 TOPIC_ID = UUID(int=5)
 LAG_MAX_MS = 100
 PATIENCE_S = 60
@@ -95,7 +95,7 @@ class Scene:
         """That the other replica, which never fetched, leaves the ISR."""
         assert partition.leader is not None
         later_ms = int(1000 * self.loop.time()) + 2 * LAG_MAX_MS
-        proposal = partition.leader.tick(partition.log.log_end_offset, later_ms)
+        proposal = partition.leader.tick(partition.log.log_end_offset, 0, later_ms)
         assert proposal is not None
         self.manager.propose(partition, proposal)
 
@@ -159,6 +159,22 @@ def test_what_the_controller_accepts_is_in_force() -> None:
         assert scene.decided == [partition]
         assert (scene.meters.isr_shrinks, scene.meters.failed_isr_updates) == (1, 0)
         assert scene.asked == [[0]]
+
+    run(scenario)
+
+
+def test_who_catches_up_meanwhile_is_proposed_as_soon_as_the_answer_is_there() -> None:
+    async def scenario(scene: Scene) -> None:
+        partition = scene.led(0)
+        partition.take_role(PartitionInfo(0, ME, 4, (ME, OTHER, THIRD), (ME,), 0))
+        now_ms = int(1000 * scene.loop.time())
+        assert partition.leader is not None
+        proposal = partition.leader.fetched(OTHER, 0, 0, 0, now_ms)
+        assert proposal is not None
+        assert partition.leader.fetched(THIRD, 0, 0, 0, now_ms) is None
+        scene.manager.propose(partition, proposal)
+        await scene.until(lambda: isr(partition) == {ME, OTHER, THIRD})
+        assert scene.asked == [[0], [0]]
 
     run(scenario)
 

@@ -70,7 +70,7 @@ class World:
             self.ends[broker] = self.random.randint(self.ends[broker], end)
 
     def tick(self):
-        self.proposed(self.leader.tick(self.ends[ME], self.now_ms))
+        self.proposed(self.leader.tick(self.ends[ME], self.high_watermark, self.now_ms))
 
     def proposed(self, proposal):
         if proposal is not None:
@@ -251,7 +251,7 @@ def test_a_follower_that_keeps_up_with_a_stream_stays():
         for broker in (2, 3):
             assert leader.fetched(broker, end, end + 5, 0, now_ms) is None
         end += 5
-        assert leader.tick(end + 5, now_ms) is None
+        assert leader.tick(end + 5, 0, now_ms) is None
     assert leader.in_sync_end(end + 5, now_ms) == end - 5
 
 
@@ -259,10 +259,10 @@ def test_a_follower_that_lags_goes_and_comes_back():
     leader = a_leader()
     leader.fetched(2, 10, 10, 0, 0)
     leader.fetched(3, 10, 10, 0, 0)
-    assert leader.tick(10, LAG_MAX_MS + 1) is None, "nobody lags where nothing was appended"
+    assert leader.tick(10, 0, LAG_MAX_MS + 1) is None, "nobody lags where nothing was appended"
     leader.fetched(2, 20, 20, 10, LAG_MAX_MS)
-    assert leader.tick(20, LAG_MAX_MS) is None
-    without = leader.tick(20, LAG_MAX_MS + 1)
+    assert leader.tick(20, 0, LAG_MAX_MS) is None
+    without = leader.tick(20, 0, LAG_MAX_MS + 1)
     assert without[:2] == (frozenset({1, 2}), 0)
     assert leader.in_sync_end(20, LAG_MAX_MS + 1) == 10, "it may be written or not"
     assert leader.fetched(3, 10, 20, 10, LAG_MAX_MS + 1) is None, "one proposal at a time"
@@ -270,6 +270,23 @@ def test_a_follower_that_lags_goes_and_comes_back():
     assert leader.in_sync_end(20, 3 * LAG_MAX_MS) == 20
     assert leader.fetched(3, 19, 30, 20, 4 * LAG_MAX_MS) is None
     assert leader.fetched(3, 20, 30, 20, 4 * LAG_MAX_MS)[:2] == (frozenset(REPLICAS), 1)
+
+
+def test_a_follower_that_catches_up_while_another_joins_is_next():
+    """Where nothing is appended, the fetches of its session do not name the partition again."""
+    live = {1, 2, 3}
+    leader, session = a_leader(isr=(ME,), epoch_start=7, live=live), SessionClock()
+    first = leader.fetched(2, 7, 7, 7, 1, session=session)
+    assert leader.fetched(3, 7, 7, 7, 2, session=session) is None, "one proposal at a time"
+    assert leader.tick(7, 7, 3) is None
+    leader.accepted(first, {1, 2}, 1)
+    session.ms = 5 * LAG_MAX_MS
+    assert leader.tick(7, 8, session.ms) is None, "it lacks a committed record"
+    assert leader.tick(7, 7, session.ms + LAG_MAX_MS + 1) is None, "it fetches no more"
+    live.remove(3)
+    assert leader.tick(7, 7, session.ms) is None
+    live.add(3)
+    assert leader.tick(7, 7, session.ms)[:2] == (frozenset(REPLICAS), 1)
 
 
 def test_a_follower_joins_at_the_epochs_start_and_alive():
@@ -318,7 +335,7 @@ def test_a_follower_that_restarts_with_all_that_is_committed_stays():
     leader = a_leader()
     leader.fetched(2, 50, 50, 0, 1, broker_epoch=7)
     assert leader.fetched(2, 50, 60, 50, 2, broker_epoch=8) is None
-    assert leader.tick(60, LAG_MAX_MS) is None
+    assert leader.tick(60, 0, LAG_MAX_MS) is None
 
 
 def test_a_new_leader_finds_out_who_lacks_what_it_knows_to_be_committed():
@@ -346,8 +363,8 @@ def test_a_follower_that_is_too_many_records_behind_leaves_and_is_not_waited_for
     for broker in (2, 3):
         leader.fetched(broker, 20, 20, 0, 1)
     leader.fetched(3, 31, 31, 20, 2)
-    assert leader.tick(30, 2) is None
-    without = leader.tick(31, 2)
+    assert leader.tick(30, 0, 2) is None
+    without = leader.tick(31, 0, 2)
     assert without.isr == {1, 3}
     leader.accepted(without, {1, 3}, 1)
     assert leader.in_sync_end(31, 3) == 31
@@ -360,7 +377,7 @@ def test_a_session_s_fetch_counts_for_partitions_that_have_not_moved():
     leader.fetched(2, 10, 10, 0, 0, session=session)
     leader.fetched(3, 10, 10, 0, 0)
     session.ms = 5 * LAG_MAX_MS
-    assert leader.tick(11, 5 * LAG_MAX_MS + 1).isr == {1, 2}, "two fetched a moment ago"
+    assert leader.tick(11, 0, 5 * LAG_MAX_MS + 1).isr == {1, 2}, "two fetched a moment ago"
 
 
 def test_a_session_s_fetch_counts_no_more_for_a_partition_that_has_left_it():
@@ -369,7 +386,7 @@ def test_a_session_s_fetch_counts_no_more_for_a_partition_that_has_left_it():
         leader.fetched(broker, 10, 10, 0, 0, session=session)
     leader.followers[3].left_session()
     session.ms = 5 * LAG_MAX_MS
-    assert leader.tick(11, 5 * LAG_MAX_MS + 1).isr == {1, 2}
+    assert leader.tick(11, 0, 5 * LAG_MAX_MS + 1).isr == {1, 2}
 
 
 def test_a_session_s_fetch_does_not_count_for_a_partition_that_is_behind():
@@ -377,7 +394,7 @@ def test_a_session_s_fetch_does_not_count_for_a_partition_that_is_behind():
     for broker in (2, 3):
         leader.fetched(broker, 9, 10, 0, 0, session=session)
     session.ms = 5 * LAG_MAX_MS
-    assert leader.tick(10, 5 * LAG_MAX_MS + 1).isr == {1}
+    assert leader.tick(10, 0, 5 * LAG_MAX_MS + 1).isr == {1}
 
 
 def test_who_is_no_replica_any_more_is_in_no_isr_though_the_controller_names_him():
