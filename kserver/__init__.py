@@ -38,6 +38,7 @@ Where is ...?
     replication throttles                      replica/throttle.py
     replicas that consumers read from          replica/selector.py
     the leader's proposals of the ISR          replica/alter_partition.py
+    whether this broker still leads            replica/leadership.py
     requests that wait                         replica/purgatory.py; for a commit of
                                                appended records: replica/committed.py
     partitions that cannot be hosted           replica/offline.py

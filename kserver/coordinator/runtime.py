@@ -73,14 +73,16 @@ REFUSED = frozenset(
 FINAL = frozenset(
     {
         ErrorCode.fenced_instance_id,
+        ErrorCode.group_id_not_found,
         ErrorCode.invalid_producer_epoch,
         ErrorCode.invalid_producer_id_mapping,
         ErrorCode.invalid_txn_state,
         ErrorCode.producer_fenced,
+        ErrorCode.unreleased_instance_id,
     }
 )
-"""Errors after which a client cannot continue.  A broker that was paused or cut off may respond
-with them from an outdated state, while the present coordinator has the client's transaction."""
+"""Errors after which a client gives up.  A broker that was paused or cut off may respond with them
+from an outdated state, while the present coordinator has the client's transaction or group."""
 
 S = TypeVar("S", bound=Shard)
 

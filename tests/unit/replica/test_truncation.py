@@ -111,7 +111,9 @@ class World:
         follower.fetched(leader.log[offset : offset + most], leader.high_watermark)
 
     def tick(self):
-        self.accept(self.leader.leader.tick(self.leader.end, self.leader.high_watermark, self.now_ms))
+        self.accept(
+            self.leader.leader.tick(self.leader.end, self.leader.high_watermark, self.now_ms)
+        )
 
     def accept(self, proposal):
         if proposal is not None:
