@@ -1,6 +1,9 @@
-"""Test a cluster under load while faults strike it: a short form of tests/soak/soak_cluster.py."""
+"""Test a cluster under load while faults strike it: a short form of tests/soak/soak_cluster.py and
+soak_storm.py."""
 
 from __future__ import annotations
+
+from random import Random
 
 import pytest
 
@@ -56,3 +59,7 @@ def cluster(tmp_path_factory):
 @pytest.mark.parametrize("cell", CELLS, ids=str)
 def test_every_record_is_there_once_and_in_its_place(cluster, cell):
     cluster_faults.strike(cluster, cell, str(cell))
+
+
+def test_one_fault_after_the_other(cluster):
+    cluster_faults.storm(cluster, "k", TRANSACT, Random(1), rounds=4)

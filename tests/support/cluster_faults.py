@@ -13,8 +13,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from random import Random
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
@@ -128,26 +129,59 @@ def strike(cluster: Cluster, cell: Cell, name: str) -> str:
     record is lost, duplicated or reordered, or if a client has an error that it must not see.
     """
     controller, leader, key = roles(cluster, cell.workload, name)
+    with under_load(cluster, cell.library, cell.workload, name, leader, key) as load:
+        harm(cluster, cell, controller, leader, load)
+    return f"{name}-topic"
+
+
+def storm(cluster: Cluster, library: str, workload: str, random: Random, rounds: int) -> str:
+    """Do the same with one fault after the other, each of any broker and of any length: roles move,
+    and clients come back to brokers that had them before.
+    """
+    _, leader, key = roles(cluster, workload, "storm")
+    with under_load(cluster, library, workload, "storm", leader, key) as load:
+        for number in range(rounds):
+            id_ = random.choice((cluster.controller(), *cluster.brokers))
+            fault = random.choice((PAUSE, PAUSE, KILL, CUT, CUT_OUTGOING, CUT_INCOMING))
+            held_s = random.uniform(0, random.choice((SESSION_S, 3 * SESSION_S)))
+            print(f"round {number}: {fault} of broker {id_} for {held_s:.1f} s", flush=True)
+            undo = begin(cluster, fault, cluster.brokers[id_], cluster.brokers[id_])
+            try:
+                time.sleep(held_s)  # the time is what is tested
+            finally:
+                undo()
+            load.until_progress()
+            cluster.until_in_sync("storm-topic")
+    return "storm-topic"
+
+
+@contextmanager
+def under_load(
+    cluster: Cluster, library: str, workload: str, name: str, leader: int, key: str
+) -> Iterator[Worker]:
+    """Yield the worker whose progress counts, once it has made some; `key` is its group or
+    transactional id. Afterwards, everything is in sync, it goes on, and all records are there.
+    """
     topic = f"{name}-topic"
     cluster.create(topic, leader=leader)
     cluster.until_in_sync(topic)
     with ExitStack() as stack:
 
         def started(mode: str, **options: str) -> Worker:
-            worker = Worker(cell.library, mode, bootstrap_server=cluster.addresses, **options)
+            worker = Worker(library, mode, bootstrap_server=cluster.addresses, **options)
             stack.callback(worker.kill)
             return worker
 
         reader = None
-        if cell.workload == TRANSACT:
+        if workload == TRANSACT:
             worker = started(TRANSACT, topic=topic, transactional_id=key)
         else:
             worker = started(WRITE, topic=topic)
-        if cell.workload == READ:
+        if workload == READ:
             reader = started(READ, topic=topic, group_id=key)
         watched = reader or worker
         watched.until_done(SOME)
-        harm(cluster, cell, controller, leader, watched)
+        yield watched
         watched.until_progress()
         cluster.until_in_sync(topic)
         watched.until_progress()
@@ -160,11 +194,10 @@ def strike(cluster: Cluster, cell: Cell, name: str) -> str:
             assert len(reader.done) == len(worker.done)
         found = in_order(written(cluster, topic, "read_committed"))
         assert found == f"0 to {len(worker.done)}", found
-        if cell.workload == TRANSACT:
+        if workload == TRANSACT:
             # This check can fail: a reader of uncommitted records reads aborted ones.
             assert -1 in written(cluster, topic, "read_uncommitted")
         cluster.until_in_sync(topic)
-    return topic
 
 
 def roles(cluster: Cluster, workload: str, name: str) -> tuple[int, int, str]:
