@@ -59,6 +59,10 @@ LOADED_FOR_S = 1.0
 """Minimum time between two loads of a shard, in seconds.  It prevents a loop if the shard cannot
 write the events that follow a load, as on a full disk."""
 
+CONFIRM_AGAIN_S = 0.02
+"""Minimum time between two confirmations that this broker leads a partition, in seconds: requests
+that are refused must not become load on ZooKeeper."""
+
 REFUSED = frozenset(
     {
         ErrorCode.message_too_large,
@@ -328,6 +332,7 @@ class CoordinatorRuntime(Generic[S]):
                 for _, ticket, error in same:
                     moved = KafkaError(ErrorCode.not_coordinator)
                     _settle(loaded, ticket, error if is_confirmed else moved)
+            await asyncio.sleep(CONFIRM_AGAIN_S)
 
     # Deadlines
 
