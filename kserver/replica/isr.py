@@ -17,7 +17,8 @@ more records behind than `replica.lag.max.messages`, if that is set.  One propos
 time.  Until its outcome is known either ISR may be in force, so members of both count: no record is
 committed that either of them could lose.  A follower that is about to join is waited for, else a
 stream of appends would keep it out for ever.  One that catches up while a proposal is in flight
-joins afterwards: where nothing is appended, no later fetch would name the partition.
+joins afterwards: where nothing is appended, no later fetch would name the partition.  One that the
+controller removed has to fetch again first.
 
 A broker that restarts is a different follower: the offsets that it fetched before, under another
 broker epoch, no longer count (KIP-903).  A proposal has the broker epochs in which its members were
@@ -72,6 +73,7 @@ class FollowerState:
         "broker_epoch",
         "end",
         "fetched_ms",
+        "is_candidate",
         "leader_end_at_fetch",
         "log_start_offset",
     )
@@ -82,6 +84,8 @@ class FollowerState:
         """Log end offset of the follower: the offset of its last fetch."""
         self.log_start_offset: Offset = UNKNOWN_OFFSET
         """Log start offset of the follower."""
+        self.is_candidate = False
+        """Whether it was not in sync at its last fetch, and could join."""
         self._caught_up_ms = caught_up_ms
         self.fetched_ms = LONG_AGO_MS
         self.leader_end_at_fetch: Offset = UNKNOWN_OFFSET
@@ -101,7 +105,7 @@ class FollowerState:
         if self._is_at_end and self._session is not None:
             self.fetched_ms = max(self.fetched_ms, self._session.ms)
         self._caught_up_ms = self.caught_up_ms
-        self._session, self._is_at_end = None, False
+        self._session, self._is_at_end, self.is_candidate = None, False, False
 
     def fetched(
         self, offset: Offset, leader_end: Offset, now_ms: int, session: SessionClock | None = None
@@ -212,7 +216,8 @@ class Leader:
             if offset < high_watermark and follower.caught_up_ms == LONG_AGO_MS:
                 return self._propose(self.isr - {broker})
             return None
-        if not self._may_join(broker, offset, high_watermark):
+        follower.is_candidate = offset >= max(high_watermark, self.epoch_start)
+        if not follower.is_candidate or not self.is_live(broker):
             return None
         return self._propose(self.isr | {broker})
 
@@ -227,14 +232,12 @@ class Leader:
         joining = {
             broker
             for broker, follower in self.followers.items()
-            if broker not in self.isr
-            and self._may_join(broker, follower.end, high_watermark)
+            if follower.is_candidate
+            and follower.end >= max(high_watermark, self.epoch_start)
+            and self.is_live(broker)
             and not self._lags(follower, end, now_ms)
         }
         return self._propose((self.isr - lagging) | joining) if lagging or joining else None
-
-    def _may_join(self, broker: BrokerId, offset: Offset, high_watermark: Offset) -> bool:
-        return offset >= max(high_watermark, self.epoch_start) and self.is_live(broker)
 
     def _lags(self, follower: FollowerState, end: Offset, now_ms: int) -> bool:
         if now_ms - follower.caught_up_ms > self.lag_max_ms:
@@ -273,6 +276,8 @@ class Leader:
     def _decided(self, isr: Collection[BrokerId], partition_epoch: int) -> None:
         self.isr = frozenset(isr).intersection((self.broker_id, *self.followers))
         self.proposed, self.partition_epoch = None, partition_epoch
+        for broker in self.isr.intersection(self.followers):
+            self.followers[broker].is_candidate = False
         self.check()
 
     def _propose(self, isr: frozenset[BrokerId]) -> IsrProposal | None:
@@ -292,6 +297,7 @@ class Leader:
         assert self.broker_id not in self.followers
         assert self.broker_id in self.isr
         assert self.isr <= {self.broker_id, *self.followers}
+        assert not any(self.followers[b].is_candidate for b in self.isr if b in self.followers)
         if self.proposed is not None:
             assert self.broker_id in self.proposed.isr
             assert self.proposed.isr != self.isr

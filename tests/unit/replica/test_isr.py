@@ -289,6 +289,23 @@ def test_a_follower_that_catches_up_while_another_joins_is_next():
     assert leader.tick(7, 7, session.ms)[:2] == (frozenset(REPLICAS), 1)
 
 
+@pytest.mark.parametrize("how", ["decided", "left its session"])
+def test_a_follower_that_was_removed_has_to_fetch_again(how):
+    """Its disk may have failed: it is alive, and has not lagged."""
+    leader, session = a_leader(), SessionClock()
+    for broker in (2, 3):
+        leader.fetched(broker, 7, 7, 7, 1, session=session)
+    leader.update({1, 2}, 1)
+    session.ms = 2
+    assert leader.tick(7, 7, 2) is None
+    if how == "decided":
+        assert leader.fetched(3, 7, 7, 7, 3, session=session).isr == set(REPLICAS)
+    else:
+        leader.refused(leader.fetched(3, 7, 7, 7, 3, session=session))
+        leader.followers[3].left_session()
+        assert leader.tick(7, 7, 4) is None
+
+
 def test_a_follower_joins_at_the_epochs_start_and_alive():
     live = {1, 3}
     leader = a_leader(isr=(ME,), epoch_start=7, live=live)
