@@ -25,6 +25,7 @@ from work import (
 
 given = options()
 stopped = stopped_by_sigterm()
+TRANSACTION_TIMEOUT_MS = 600_000
 COMMON = {
     "bootstrap.servers": given.bootstrap_server,
     "socket.timeout.ms": REQUEST_TIMEOUT_MS,
@@ -71,7 +72,14 @@ def write() -> None:
 
 
 def transact() -> None:
-    producer = Producer(PRODUCER | {"transactional.id": given.transactional_id})
+    producer = Producer(
+        PRODUCER
+        | {
+            "transactional.id": given.transactional_id,
+            # It may take longer than 60 s to notice that a coordinator is paused.
+            "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+        }
+    )
     again(producer.init_transactions)
     number, times = 0, 0
     while not stopped.is_set():
@@ -84,7 +92,8 @@ def transact() -> None:
                 value = str(each) if is_kept else NONSENSE
                 producer.produce(given.topic, value, partition=0)
             if not is_kept:
-                producer.flush(REQUEST_TIMEOUT_MS / 1000)
+                # Until the partition is in the transaction: else EndTxn gets INVALID_TXN_STATE.
+                producer.flush(DELIVERY_TIMEOUT_MS / 1000)
                 again(producer.abort_transaction)
                 continue
             again(producer.commit_transaction)
