@@ -7,7 +7,8 @@ Behaviour:
   `flush.before.ack` both wait until the batch is on disk.
 - Every partition has its own result: a refused one does not affect the others.
 - Only the coordinators may write to their topics.
-- A retried batch of an idempotent producer gets the response of the first time.
+- A retried batch of an idempotent producer gets the response of the first time, unless it was part
+  of a transaction that has ended.
 - The first batch of a transaction to a partition is appended once the coordinator confirms that the
   partition is part of it (txn/verification); from v12 on that adds it.  Later requests of the same
   producer wait meanwhile.
@@ -18,7 +19,7 @@ Errors: INVALID_REQUIRED_ACKS, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INV
 (a coordinator's), NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, NOT_ENOUGH_REPLICAS_AFTER_APPEND
 (the batch stays in the log), CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE,
 UNSUPPORTED_FOR_MESSAGE_FORMAT, UNSUPPORTED_COMPRESSION_TYPE, OUT_OF_ORDER_SEQUENCE_NUMBER,
-INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING, INVALID_TXN_STATE (the partition is not part of
+UNKNOWN_PRODUCER_ID (sequences of an ended transaction), INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING, INVALID_TXN_STATE (the partition is not part of
 the transaction), TRANSACTION_ABORTABLE (the same, from v11), CONCURRENT_TRANSACTIONS,
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED (transactional records without a transactional id),
 KAFKA_STORAGE_ERROR (the disk failed, or is full: then a retry may succeed), REQUEST_TIMED_OUT.

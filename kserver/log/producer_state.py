@@ -9,6 +9,7 @@ others are recalled from the log's end (log/replay).
     a client's batch, its producer known with epoch e and next sequence n     response
     epoch < e                                    INVALID_PRODUCER_EPOCH
     epoch = e, the exact range of a kept batch   that batch: a duplicate, not appended again
+    the same, but its transaction has ended      UNKNOWN_PRODUCER_ID
     epoch = e, sequence = n                      appended
     epoch = e, any other sequence                OUT_OF_ORDER_SEQUENCE_NUMBER
     epoch > e, sequence 0                        appended; the kept batches of e are forgotten
@@ -22,6 +23,12 @@ In an empty log that starts at 0 nothing can have been deleted.  A sequence abov
 overtaken another batch, which was refused while the partition was being created and would never be
 accepted.  After a deletion the log's end is above 0, and a producer that was forgotten continues.
 A producer of transaction version 2 starts at 0 in any log, which replica/partition checks.
+
+A producer that ends a transaction has a response for each of its batches, or has given it up.  So a
+batch with the sequences of an ended transaction has new records.  librdkafka (2.16) sends such ones
+after an abort: it reuses the sequences of records that it gave up when no response came in time.
+Apache's broker (4.3.1) takes them for duplicates: the next transaction is committed without them.
+After UNKNOWN_PRODUCER_ID, clients abort the transaction, and continue in a new epoch.
 
 Sequences run from 0 to 2^31 - 1 and wrap to 0.  A marker that starts a new epoch leaves n = 0.
 Coordinators (group offsets in transactions, markers) have no sequences: only their epoch is
@@ -108,6 +115,10 @@ class ProducerStateEntry:
     def last_sequence(self) -> int:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
+    def has_ended(self, batch: RecentBatch) -> bool:
+        """Whether the transaction of this transactional batch has ended."""
+        return not 0 <= self.transaction_start <= batch.first_offset
+
     def start_epoch(self, epoch: int) -> None:
         self.epoch = epoch
         self.batches.clear()
@@ -161,6 +172,7 @@ class ProducerStateManager:
         epoch = batch.producer_epoch
         if epoch < producer.epoch:
             raise _fenced(batch.producer_id, epoch, producer)
+        is_transactional = bool(batch.attributes & TRANSACTIONAL)
         if origin is Origin.client:
             sequence = batch.base_sequence
             if epoch == producer.epoch:
@@ -171,6 +183,8 @@ class ProducerStateManager:
                         if recent.first_sequence == sequence and (
                             recent.last_sequence == last_sequence
                         ):
+                            if is_transactional and producer.has_ended(recent):
+                                raise _begun_anew(batch)
                             return recent
                     raise KafkaError(
                         ErrorCode.out_of_order_sequence_number,
@@ -185,7 +199,7 @@ class ProducerStateManager:
                     f"{epoch} (request epoch), {sequence} (seq. number), "
                     f"{producer.epoch} (current producer epoch)",
                 )
-        if producer.transaction_start >= 0 and not batch.attributes & TRANSACTIONAL:
+        if producer.transaction_start >= 0 and not is_transactional:
             raise KafkaError(
                 ErrorCode.invalid_txn_state,
                 f"Expected transactional write from producer {batch.producer_id}",
@@ -440,6 +454,14 @@ def _last_sequence(batch: ValidBatch) -> int:
     if batch.base_sequence == NO_SEQUENCE:
         return NO_SEQUENCE
     return (batch.base_sequence + batch.last_offset - batch.base_offset) & _LAST_SEQUENCE
+
+
+def _begun_anew(batch: ValidBatch) -> KafkaError:
+    text = (
+        f"Sequence number {batch.base_sequence} of producer {batch.producer_id} is that of a batch "
+        "of an earlier transaction, which has ended"
+    )
+    return KafkaError(ErrorCode.unknown_producer_id, text)
 
 
 def _fenced(producer_id: ProducerId, epoch: int, producer: ProducerStateEntry) -> KafkaError:

@@ -68,6 +68,24 @@ def test_an_unknown_producer_may_start_with_any_sequence_and_epoch():
         )
 
 
+def test_a_batch_repeats_none_of_an_ended_transaction():
+    """Its sequences were used again for other records."""
+    state = state_after(batch(0, 0, producer=8), transactional(0, 1), transactional(1, 2))
+    assert state.check(transactional(0, 3), Origin.client).first_offset == 1
+    end(state, 3, commit=False)
+    restored = ProducerStateManager(DAY_MS)
+    restored.restore(state.snapshot(), "x", 1000)
+    code = refusal(restored.check, transactional(1, 9), Origin.client)
+    assert code is ErrorCode.unknown_producer_id
+    for sequence in (2, 3):
+        state.append(transactional(sequence, 2 + sequence))  # the next transaction
+        for earlier in (0, 1):
+            code = refusal(state.check, transactional(earlier, 9), Origin.client)
+            assert code is ErrorCode.unknown_producer_id
+    assert state.check(transactional(2, 9), Origin.client).first_offset == 4
+    assert state.check(batch(0, 9, producer=8), Origin.client).first_offset == 0
+
+
 @pytest.mark.parametrize("sequence", [1, 4711, LAST])
 def test_an_empty_log_starts_with_sequence_0(sequence):
     """A batch that overtook the first: accepted, it would shut that out for ever."""
@@ -189,7 +207,8 @@ def test_sequences_go_on_after_a_marker_of_the_same_epoch():
     state = state_after(transactional(0, 0, count=2))
     end(state, 2)
     assert state.check(transactional(2, 3), Origin.client) is None
-    assert state.check(transactional(0, 3, count=2), Origin.client).first_offset == 0
+    code = refusal(state.check, transactional(1, 3), Origin.client)
+    assert code is ErrorCode.out_of_order_sequence_number
 
 
 def test_sequences_start_anew_after_a_marker_of_a_new_epoch():
@@ -367,6 +386,9 @@ class Model:
         history = self.history[producer] if epoch == one.producer_epoch else []
         for known in history[-5:]:
             if self.sequences(known) == self.sequences(one):
+                start = self.open.get(producer, LAST)
+                if one.attributes & TRANSACTIONAL and known.base_offset < start:
+                    return ErrorCode.unknown_producer_id
                 return known.base_offset, known.last_offset, known.max_timestamp
         expected = (self.sequences(history[-1])[-1] + 1) % 2**31 if history else 0
         if one.base_sequence != expected:
