@@ -12,8 +12,8 @@
                                 of transactions): COORDINATOR_NOT_AVAILABLE, which is retried
 
     ask(key, request)   shard.handle > append > shard.replay > responses, once committed
-                        shard.handle > a refusal; if a client gives up because of it, not before it
-                        is confirmed that this broker still leads the partition
+                        shard.handle > a final error, once it is confirmed that this broker still
+                        leads the partition
 
 Everything except the waits happens in one step of the event loop, so no locks are needed.  A
 response waits for everything that was written before its decision, so no crash takes back what a
@@ -117,6 +117,8 @@ class Loaded(Generic[S]):
 
 
 class Refusal(NamedTuple, Generic[S]):
+    """Final error for one request."""
+
     loaded: Loaded[S]
     ticket: asyncio.Future[Any]
     error: KafkaError
@@ -150,7 +152,7 @@ class CoordinatorRuntime(Generic[S]):
         self._knows_roles = knows_roles
         """Whether the controller has sent roles since this broker registered."""
         self._is_current_leader = is_current
-        """Whether this broker is the leader by ZooKeeper too."""
+        """Whether this broker leads the partition, according to ZooKeeper."""
         self._perform = perform
         self._by_partition: dict[int, Loaded[S]] = {}
         self._unloaded: dict[int, Loaded[S]] = {}

@@ -184,7 +184,7 @@ class ProducerStateManager:
                             recent.last_sequence == last_sequence
                         ):
                             if is_transactional and producer.has_ended(recent):
-                                raise _begun_anew(batch)
+                                raise _reused_sequence(batch)
                             return recent
                     raise KafkaError(
                         ErrorCode.out_of_order_sequence_number,
@@ -456,7 +456,7 @@ def _last_sequence(batch: ValidBatch) -> int:
     return (batch.base_sequence + batch.last_offset - batch.base_offset) & _LAST_SEQUENCE
 
 
-def _begun_anew(batch: ValidBatch) -> KafkaError:
+def _reused_sequence(batch: ValidBatch) -> KafkaError:
     text = (
         f"Sequence number {batch.base_sequence} of producer {batch.producer_id} is that of a batch "
         "of an earlier transaction, which has ended"

@@ -22,8 +22,8 @@ class Leadership:
         self._is_alone = is_alone
 
     async def is_current(self, partition: Partition) -> bool:
-        """Return whether this broker has led the partition, in its leader epoch, until after this
-        call; False if ZooKeeper does not respond."""
+        """Return whether this broker still led the partition, in its present leader epoch, after
+        this call began; False if ZooKeeper does not respond."""
         if self._is_alone:
             return True
         topic, index = partition.topic_partition

@@ -343,7 +343,8 @@ class ReplicaManager:
         self._purgatory.check(partition.topic_partition)
 
     async def _watch_followers(self) -> None:
-        """Propose ISRs without followers that lag (Kafka: ReplicaManager.maybeShrinkIsr)."""
+        """Propose ISRs without followers that lag, and with those that have caught up (Kafka:
+        ReplicaManager.maybeShrinkIsr)."""
         while True:
             await asyncio.sleep(max(self._config().replica_lag_time_max_ms / 2000, MIN_WATCH_S))
             self._check_followers()

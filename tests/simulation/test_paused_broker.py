@@ -13,6 +13,8 @@ from kcli.client.admin.descriptions import CoordinatorType
 from kcli.client.cluster import NEXT_ADDRESS_S, SLOW_S
 from kcli.client.config import AdminConfig, ConsumerConfig, ProducerConfig
 from kcli.client.coordinators import find
+from kcli.client.errors import TransactionFailed
+from kserver.coordinator import runtime
 from tests.support.loop import SimLoop, simulate
 from tests.support.seeds import seeds
 from tests.support.simulated_cluster import SETTINGS, SimulatedCluster
@@ -82,25 +84,24 @@ async def a_transaction(loop: SimLoop) -> None:
     cluster.check()
 
 
-async def a_transaction_that_another_coordinator_has(loop: SimLoop) -> None:
-    """The former coordinator, when it continues, does not know of the transaction: it has not begun
-    as far as it knows. It must not say so."""
+async def a_transaction_of_the_next_coordinator(loop: SimLoop) -> None:
+    """The former coordinator, when it continues, does not know of the transaction; it must not
+    refuse to end it."""
     cluster = await started(loop)
     id_, paused = await coordinator(loop, cluster, CoordinatorType.TRANSACTION, {1, 3})
     async with producer_of(loop, cluster, transactional_id=id_) as producer:
         await producer.init_transactions()
-        for value in (b"0", b"1"):
-            await producer.begin_transaction()
-            await (await producer.send("t", value, partition=0))
-            if value == b"1":
-                commit = asyncio.create_task(producer.commit_transaction())
-                await asyncio.sleep(0.1)  # until its request is there
-                cluster.brokers[paused].resume()
-                await commit
-            else:
-                await producer.commit_transaction()
-                await asyncio.sleep(1)  # until its markers are written
-                cluster.brokers[paused].pause()
+        await producer.begin_transaction()
+        await (await producer.send("t", b"0", partition=0))
+        await producer.commit_transaction()
+        await asyncio.sleep(1)  # until its markers are written
+        cluster.brokers[paused].pause()
+        await producer.begin_transaction()
+        await (await producer.send("t", b"1", partition=0))  # its leader asks the next coordinator
+        commit = asyncio.create_task(producer.commit_transaction())
+        await asyncio.sleep(0.1)  # until its request is there
+        cluster.brokers[paused].resume()
+        await commit
     await cluster.until_all_in_sync()
     cluster.check()
 
@@ -145,10 +146,17 @@ async def a_new_client(loop: SimLoop) -> None:
     [
         a_producer,
         a_transaction,
-        a_transaction_that_another_coordinator_has,
+        a_transaction_of_the_next_coordinator,
         a_member_of_a_group,
         a_new_client,
     ],
 )
 def test_a_paused_broker_is_not_waited_for(scenario, seed):
     simulate(scenario, seed)
+
+
+def test_an_unconfirmed_refusal_is_believed(monkeypatch):
+    """This plants the bug that the scenario finds."""
+    monkeypatch.setattr(runtime, "FINAL", frozenset())
+    with pytest.raises(TransactionFailed, match="invalid_txn_state"):
+        simulate(a_transaction_of_the_next_coordinator, 0)

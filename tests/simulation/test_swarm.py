@@ -42,7 +42,7 @@ FOUND_IN_ANY: Mapping[int, str] = {
     2000296: "a follower that caught up while the leader proposed another one was never proposed"
     " itself, as nothing was appended to the partition afterwards",
 }
-"""What seeds of any workloads and faults have shown."""
+"""The same, where the seed draws workloads and faults."""
 
 
 @pytest.mark.parametrize("seed", SEEDS)

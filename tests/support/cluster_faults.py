@@ -289,6 +289,17 @@ def expect(worker: Worker, numbers: Sequence[int]) -> None:
     assert found == f"0 to {len(numbers)}", f"{worker.name}: {found}"
 
 
+def check_at_rest(cluster: Cluster, topic: str) -> None:
+    """Kill the brokers; check that replicas are equal, and that no broker logged a traceback."""
+    for broker in cluster.brokers.values():
+        broker.kill()
+    first, *others = (cluster.log_of(broker, topic) for broker in cluster.brokers.values())
+    assert first
+    assert [other == first for other in others] == [True, True]
+    output = "".join(line for broker in cluster.brokers.values() for line in broker.output)
+    assert "Traceback" not in output, output[output.index("Traceback") - 500 :][:3000]
+
+
 def in_order(numbers: Sequence[int]) -> str:
     """Return whether the numbers ascend from 0, else the first error, the missing and the
     duplicates.

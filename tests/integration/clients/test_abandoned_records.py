@@ -1,14 +1,19 @@
-"""A record that librdkafka gives up when it aborts a transaction, though the broker may have it."""
+"""A record that librdkafka gives up when it aborts a transaction, though the broker has it.
+
+BROKERS=4.3.1 pytest tests/integration/clients/test_abandoned_records.py     what Apache's does
+"""
 
 from __future__ import annotations
 
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer
 
+from tests.integration.clients.transacting import read_by_confluent
 from tests.support import brokers
 
 TOPIC = "abandoned"
@@ -16,9 +21,9 @@ REQUEST_TIMEOUT_S = 1.0
 PATIENCE_S = 30
 
 
-def test_the_next_transaction_s_record_is_not_taken_for_it(tmp_path):
-    """librdkafka uses its sequence again. Apache's broker (4.3.1) commits without the record."""
-    with brokers.running(brokers.OURS, tmp_path) as broker:
+def test_the_next_transaction_s_record_is_not_taken_for_it(kind, tmp_path):
+    """librdkafka uses its sequence again. Apache's broker commits without the record."""
+    with brokers.running(kind, tmp_path) as broker:
         brokers.create_topic(broker.address, TOPIC)
         producer = Producer(
             {
@@ -30,29 +35,42 @@ def test_the_next_transaction_s_record_is_not_taken_for_it(tmp_path):
                 "log_level": 0,
             }
         )
-        producer.init_transactions(PATIENCE_S)
+        again(producer.init_transactions)
         producer.begin_transaction()
         producer.produce(TOPIC, "before", partition=0)
-        producer.flush(PATIENCE_S)
-        pid = broker.process.pid
-        os.kill(pid, signal.SIGSTOP)
-        producer.produce(TOPIC, "abandoned", partition=0)
-        producer.flush(1.5 * REQUEST_TIMEOUT_S)  # until its request has timed out
-        aborting = threading.Thread(target=again, args=[producer.abort_transaction])
-        aborting.start()
-        aborting.join(REQUEST_TIMEOUT_S / 2)
-        os.kill(pid, signal.SIGCONT)
-        aborting.join(PATIENCE_S)
-        assert not aborting.is_alive()
+        assert producer.flush(PATIENCE_S) == 0
+        abandon(producer, "abandoned", broker.process.pid)
         refused = 0
-        while not committed(producer, "after"):
+        while not is_committed(producer, "after"):
             refused += 1
             assert refused < 3
-        assert refused == 1, "the broker did not have the abandoned record"
-        assert read_committed(broker.address) == [b"after"]
+        found = read_by_confluent(broker.address, TOPIC, "read_committed")
+        assert (refused, found) == ((1, ["after"]) if kind == brokers.OURS else (0, []))
+        assert "abandoned" in read_by_confluent(broker.address, TOPIC, "read_uncommitted")
 
 
-def committed(producer: Producer, value: str) -> bool:
+def abandon(producer: Producer, value: str, pid: int) -> None:
+    """Abort the transaction while the broker `pid` is paused and has a request with `value`."""
+    is_given_up = threading.Event()
+
+    def delivered(error: KafkaError | None, _: object) -> None:
+        assert error is not None
+        is_given_up.set()
+
+    aborting = threading.Thread(target=again, args=[producer.abort_transaction], daemon=True)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        producer.produce(TOPIC, value, partition=0, on_delivery=delivered)
+        producer.flush(3 * REQUEST_TIMEOUT_S)  # until its request has timed out
+        aborting.start()
+        assert is_given_up.wait(PATIENCE_S)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    aborting.join(PATIENCE_S)
+    assert not aborting.is_alive()
+
+
+def is_committed(producer: Producer, value: str) -> bool:
     producer.begin_transaction()
     producer.produce(TOPIC, value, partition=0)
     try:
@@ -66,31 +84,12 @@ def committed(producer: Producer, value: str) -> bool:
 
 
 def again(call: Callable[[float], object]) -> None:
-    """Call until it succeeds; retry on retriable errors."""
+    """Call until it succeeds; retry on retriable errors for a while."""
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
             call(PATIENCE_S)
             return
         except KafkaException as error:
-            if not error.args[0].retriable():
+            if not error.args[0].retriable() or time.monotonic() > deadline:
                 raise
-
-
-def read_committed(address: str) -> list[bytes]:
-    consumer = Consumer(
-        {
-            "bootstrap.servers": address,
-            "group.id": "none",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-        }
-    )
-    consumer.assign([TopicPartition(TOPIC, 0, 0)])
-    values = []
-    while True:
-        message = consumer.poll(PATIENCE_S)
-        assert message is not None
-        if message.error() is not None:
-            consumer.close()
-            return values
-        values.append(message.value())
