@@ -5,7 +5,7 @@
 Tests that failed run once more at the end, alone and in one process, however late it is.  A test
 that passes then is listed under FLAKY with its first failure and does not fail the stage; it is
 still a bug.  One that is skipped then has not passed.  After MAX_FAILURES failures the stage ends
-at once and nothing runs again.
+at once and nothing runs again.  The last lines say in short how each test failed.
 
 K_TESTS_END (seconds since 1970, none by default) ends whatever is running then: the stage prints
 the tests that were running, with their stacks, and fails.  `.ci/run` sets it.
@@ -25,9 +25,13 @@ from typing import TypeAlias
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from tests.support.seeds import SEED
 from tests.support.stage import FAILURES, PASSED, RUNNING, STACKS
 
-MAX_FAILURES = 4
+MAX_FAILURES = 10
+"""More than the flakes of any run, and few beside those of a broker that does not start."""
+SHORT_LINES = 8
+"""Lines of a failure that are printed in short."""
 STACKS_S = 2
 """How long a process may take to write its stacks after SIGUSR1."""
 OUT_OF_TIME = 124
@@ -46,6 +50,8 @@ def main(arguments: list[str]) -> int:
         failures = _failures(place)
         if code == TESTS_FAILED and 0 < len(failures) < MAX_FAILURES:
             code = _again(failures, place)
+    if failures:
+        _tell_in_short(failures)
     print(f"stage: {' '.join(arguments)}: {time.monotonic() - began_s:.0f} s, exit code {code}")
     return code
 
@@ -65,6 +71,14 @@ def _again(failures: Failures, place: Path) -> int:
         _heading("failed, and did not run again: " + ", ".join(sorted(unproven)))
         return code or TESTS_FAILED
     return code
+
+
+def _tell_in_short(failures: Failures) -> None:
+    """Print the message of each first failure: the end of the output is what is kept longest."""
+    _heading("first failures in short")
+    for test, text in failures.values():
+        lines = [line for line in text.splitlines() if line.startswith("E  ") or SEED in line]
+        print(test, *lines[-SHORT_LINES:], sep="\n")
 
 
 def _pytest(arguments: list[str], place: Path) -> int:

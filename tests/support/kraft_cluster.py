@@ -6,11 +6,13 @@ with KRaftCluster(tmp_path, "4.3.1") as cluster:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
 
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -29,6 +31,8 @@ SETTINGS: Mapping[str, object] = {
     "offsets.topic.num.partitions": 8,
     "group.initial.rebalance.delay.ms": 0,
 }
+ASK_S = 5
+"""How long a broker may take to answer before it is asked again."""
 LAST = "message.max.bytes"
 """Config of a broker that is changed to see that the broker has applied all changes before."""
 DYNAMIC = {ConfigSource.DYNAMIC_TOPIC_CONFIG.value, ConfigSource.DYNAMIC_BROKER_CONFIG.value}
@@ -110,11 +114,27 @@ class KRaftCluster:
         operation = AlterConfigOpType.SET
         entry = ConfigEntry(LAST, value, incremental_operation=operation)
         resource = ConfigResource(ResourceType.BROKER, broker, incremental_configs=[entry])
-        (done,) = self.admin.incremental_alter_configs([resource]).values()
-        done.result(PATIENCE_S)
+        self._ask(lambda: self.admin.incremental_alter_configs([resource], request_timeout=ASK_S))
 
     def _described(self, kind: ResourceType, name: str) -> dict[str, str]:
         """Return the dynamic configs; a broker describes its own."""
-        (described,) = self.admin.describe_configs([ConfigResource(kind, name)]).values()
-        entries = described.result(PATIENCE_S).values()
+        resource = ConfigResource(kind, name)
+        entries = self._ask(
+            lambda: self.admin.describe_configs([resource], request_timeout=ASK_S)
+        ).values()
         return {entry.name: entry.value for entry in entries if entry.source in DYNAMIC}
+
+    def _ask(self, request: Callable[[], Mapping[Any, Future[Any]]]) -> Any:
+        """Return the only result of a request. librdkafka sends it to the broker that metadata
+        names as the controller, which without ZooKeeper is any broker, and waits for it after it
+        has stopped.
+        """
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            self.admin.list_topics(timeout=PATIENCE_S)
+            (answer,) = request().values()
+            try:
+                return answer.result(PATIENCE_S)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError._TIMED_OUT or time.monotonic() > deadline:
+                    raise

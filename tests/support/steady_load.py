@@ -14,7 +14,8 @@ from __future__ import annotations
 import ctypes
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
+from itertools import pairwise
 from typing import Any, Self
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -95,7 +96,19 @@ class SteadyLoad:
         assert not self.errors, self.errors
         assert self._acknowledged == self._sent * self._partitions > 0
         for partition in range(self._partitions):
-            assert self._stored(partition) == list(range(self._sent))
+            stored = self._stored(partition)
+            if stored != list(range(self._sent)):
+                raise AssertionError(f"partition {partition}: {self._difference(stored)}")
+
+    def _difference(self, stored: list[int]) -> str:
+        """Return what is wrong with the numbers of a partition."""
+        missing = sorted(set(range(self._sent)) - set(stored))
+        doubled = [number for number, count in Counter(stored).items() if count > 1]
+        before = [(one, next_) for one, next_ in pairwise(stored) if next_ != one + 1]
+        return (
+            f"{len(stored)} records, not {self._sent}; missing {missing[:20]}, doubled"
+            f" {doubled[:20]}, not followed by the next {before[:20]}"
+        )
 
     def _next_read(self) -> list[int]:
         return [self._read[partition] for partition in range(self._partitions)]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.stage import MAX_FAILURES
 from tests.support.stage import LIMIT_S, LIMITS_S, limit_s
 
 ROOT = Path(__file__).parents[3]
@@ -82,9 +83,13 @@ def test_a_test_that_fails_again_fails_the_stage(tmp_path: Path) -> None:
 
 
 def test_many_failures_fail_the_stage_at_once(tmp_path: Path) -> None:
-    done = stage(tmp_path, "\n".join(FAILING.replace("one", f"no_{n}") for n in range(4)))
+    done = stage(
+        tmp_path, "\n".join(FAILING.replace("one", f"no_{n}") for n in range(MAX_FAILURES))
+    )
     assert done.returncode not in (0, 5), done.stdout
     assert "once more" not in done.stdout
+    short = done.stdout.partition("=== first failures in short ===")[2]
+    assert short.count("assert 1 == 2") == MAX_FAILURES
 
 
 def test_at_the_end_of_time_the_running_test_is_named_with_its_stack(tmp_path: Path) -> None:
