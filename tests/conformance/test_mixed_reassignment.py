@@ -261,8 +261,11 @@ def test_the_controller_changes_from_one_kind_to_the_other_meanwhile(
     assert all(reassignment.all_are("still in progress") for reassignment in moves.values())
     load.advance()
 
-    # And here, records are being copied.
+    # And here, records are being copied. Apache's controller must not lose its office while it ends
+    # the move of LOAD: it would keep requests that it had not sent, and once it is elected again it
+    # fails to send any (ReplicaStateMachine.handleStateChanges, which does not clear its batch).
     moves[tool].execute(COPIED, "--additional")
+    until(lambda: is_placed(cluster, LOAD, wanted[LOAD]))
     until(lambda: all(size(cluster, id_, BULK_MOVED) for id_ in bulk[0]))
     cluster.make_controller(CONTROLLERS[controllers[2]])
     until(lambda: is_resumed(cluster, BULK_MOVED, bulk))

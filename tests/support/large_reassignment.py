@@ -32,8 +32,8 @@ BATCH_BYTES = 32_768
 """Small compared with a fetch of 1 MB. A fetch may end with a part of a batch; the throttle counts
 this part, and it is sent again.
 """
-THROTTLE = 30_000_000
-"""Bytes a second."""
+THROTTLE, STALLED = 30_000_000, 1_000
+"""Bytes a second: of a reassignment, and of one that is cancelled."""
 SETTINGS = {"zookeeper.session.timeout.ms": 4000, "offsets.topic.num.partitions": 2}
 
 
@@ -180,18 +180,20 @@ class LargeReassignment(Moves):
     def cancel(self) -> dict[int, list[int]]:
         """Cancel a reassignment with --cancel while its records are copied; return the replicas.
 
-        A tenth of the throttle lets no partition arrive before.
+        With STALLED each broker copies one fetch every few seconds, of 1 MB a partition: none
+        arrives before, however slow the machine is.
         """
         before = self.replicas()
         added = {n: min(set(self.cluster.running) - set(of)) for n, of in before.items()}
         wanted = {n: [added[n], *of[1:]] for n, of in before.items()}
         plan = write_plan(self.cluster.directory / "cancelled.json", TOPIC, wanted)
-        words = (*plan, "--throttle", self.throttle // 10)
+        words = (*plan, "--throttle", STALLED)
         self.ask("reassign-partitions", "--execute", *words)
         until(lambda: self.copied_bytes(added) > 0, self.patience_s)
         output = self.ask("reassign-partitions", "--cancel", *plan)
         partitions = ",".join(f"{TOPIC}-{n}" for n in sorted(added))
-        assert f"Successfully cancelled partition reassignments for: {partitions}\n" in output
+        told = f"Successfully cancelled partition reassignments for: {partitions}\n"
+        assert told in output, output
         # The order is lost: it becomes that of the target, in Kafka too.
         after = self.replicas()
         assert {n: set(of) for n, of in after.items()} == {n: set(of) for n, of in before.items()}
