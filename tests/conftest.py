@@ -18,8 +18,11 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from tests.support import stage, tools
-from tests.support.seeds import FIRST_SEED, FRESH_SEED
+# Before they are imported: their assertions show values, as those in tests do.
+pytest.register_assert_rewrite("tests.support")
+
+from tests.support import stage, tools  # noqa: E402
+from tests.support.seeds import FIRST_SEED, FRESH_SEED  # noqa: E402
 
 # Timing decides no test: a slow machine is not a broken one.
 hypothesis.settings.register_profile("k", deadline=None, print_blob=True)
