@@ -41,6 +41,8 @@ FOUND: Mapping[tuple[str, tuple[str, ...], int], str] = {
 FOUND_IN_ANY: Mapping[int, str] = {
     2000296: "a follower that caught up while the leader proposed another one was never proposed"
     " itself, as nothing was appended to the partition afterwards",
+    3000427: "the check of fetched offsets did not know that a broker whose port was refused may be"
+    " asked before it learns that it is no longer coordinator",
 }
 """The same, where the seed draws workloads and faults."""
 

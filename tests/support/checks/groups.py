@@ -28,7 +28,7 @@ from tests.support.history import (
 )
 
 LIVENESS_S = 30.0
-DEAF = frozenset({"isolate", "zookeeper_cut", "cut", "cut_one_way"})
+DEAF = frozenset({"isolate", "zookeeper_cut", "cut", "cut_one_way", "refuse"})
 """Faults during which the controller may not reach a broker that clients reach."""
 HEARING_S = 10.0
 """Seconds after such a fault until the broker has the controller's requests, and clients have
