@@ -286,8 +286,9 @@ class MarkerSender:
             del self._pending[pending.transaction.transactional_id]
 
     def _finish(self, pending: PendingMarkers) -> None:
-        """Send MarkersWritten to the coordinator, with retries while too few of its replicas are
-        in sync.
+        """Send MarkersWritten to the coordinator, with retries while it cannot take it: too few of
+        its replicas are in sync, or this broker has a new ZooKeeper session and does not know yet
+        that it still leads.
 
         A coordinator that is loaded again sends the markers again.
         """
@@ -298,9 +299,8 @@ class MarkerSender:
         markers_written = MarkersWritten(transaction.transactional_id, transaction.producer)
         try:
             response = self._transactions.ask(transaction.transactional_id, markers_written)
-        except KafkaError as error:
-            log.info("%s: %s", transaction.transactional_id, error)
-            self._give_up(pending)
+        except KafkaError:
+            self._loop.call_later(RETRY_S, self._finish, pending)
         else:
             response.add_done_callback(partial(self._on_completed, pending))
 

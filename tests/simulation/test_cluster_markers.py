@@ -30,6 +30,11 @@ SETTINGS = {
     "offsets.topic.num.partitions": 1,
     "request.timeout.ms": 5000,
 }
+ALONE = SETTINGS | {
+    "transaction.state.log.replication.factor": 1,
+    "transaction.state.log.min.isr": 1,
+}
+"""No other broker can become coordinator."""
 PATIENCE_S, LIMIT_S = 30, 120
 SEEDS = range(3)
 
@@ -162,6 +167,27 @@ async def follows_its_partition(scene: Scene) -> None:
     scene.heal()
 
 
+async def ends_before_roles_are_known(scene: Scene) -> None:
+    """The markers are written after the coordinator's session was lost, and before the controller
+    has told it that it still coordinates."""
+    coordinator, controller = f"b{scene.coordinator}", f"b{scene.controller}"
+    if coordinator == controller:
+        return  # by this seed they are not placed so
+    await scene.commit()
+    scene.loop.network.cut(coordinator, controller)
+    scene.cluster.expire(scene.coordinator)
+    await asyncio.sleep(1)  # until it has another session
+    scene.heal()
+    await asyncio.sleep(10)  # until all markers are written
+    scene.loop.network.heal(coordinator, controller)
+    async with asyncio.timeout(PATIENCE_S):
+        await scene.committing
+        await scene.producer.begin_transaction()
+        await scene.producer.send("t", b"v", partition=0)
+        await scene.producer.commit_transaction()
+    assert scene.leader(TRANSACTION_STATE, 0) == scene.coordinator
+
+
 async def outlives_its_topic(scene: Scene) -> None:
     await scene.admin.create_topics([NewTopic("u", assignments={0: (scene.coordinator,)})])
     await scene.commit()
@@ -278,6 +304,11 @@ def test_offsets_count_once_the_broker_that_keeps_them_is_told(seed: int) -> Non
 
 def test_a_marker_of_an_earlier_term_of_the_coordinator_does_not_end_the_next_transaction() -> None:
     run(coordinates_again, 1, SETTINGS | {"request.timeout.ms": 60_000})
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_coordinator_ends_a_transaction_once_it_knows_that_it_still_leads(seed: int) -> None:
+    run(ends_before_roles_are_known, seed, ALONE)
 
 
 PLANTED: dict[str, tuple[Any, str, Any, Any]] = {
