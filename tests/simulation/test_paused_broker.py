@@ -15,8 +15,10 @@ from kcli.client.config import AdminConfig, ConsumerConfig, ProducerConfig
 from kcli.client.coordinators import find
 from kcli.client.errors import TransactionFailed
 from kserver.coordinator import runtime
+from kserver.model import TopicPartition
 from tests.support.loop import SimLoop, simulate
 from tests.support.seeds import seeds
+from tests.support.simulated import PORT
 from tests.support.simulated_cluster import SETTINGS, SimulatedCluster
 
 SEEDS = seeds(3)
@@ -34,6 +36,11 @@ async def started(loop: SimLoop) -> SimulatedCluster:
         assert not isinstance(created, Exception)
     await cluster.until_in_sync("t", 1)
     return cluster
+
+
+def controls(cluster: SimulatedCluster, id_: int) -> bool:
+    broker = cluster.brokers[id_].broker
+    return broker is not None and broker._parts.controller.is_active
 
 
 def producer_of(loop: SimLoop, cluster: SimulatedCluster, **settings: str) -> Producer:
@@ -128,6 +135,39 @@ async def a_member_of_a_group(loop: SimLoop) -> None:
     cluster.check()
 
 
+async def a_consumer_that_seeks(loop: SimLoop) -> None:
+    """The next leader is paused, so that the consumer cannot check its position there yet."""
+    cluster = await started(loop)
+    controller, leader, next_leader = sorted(cluster.up, key=lambda id_: not controls(cluster, id_))
+    partition = TopicPartition("u", 0)
+    async with Admin(AdminConfig.of(cluster.bootstrap), random=loop.random) as admin:
+        await admin.create_topics([NewTopic("u", assignments={0: (leader, next_leader)})])
+    await cluster.until_in_sync("u", 1)
+    bootstrap = {"bootstrap.servers": f"b{controller}:{PORT}"}
+    config = ConsumerConfig.of(bootstrap | {"auto.offset.reset": "earliest"})
+    async with (
+        producer_of(loop, cluster) as producer,
+        Consumer(config, random=loop.random) as consumer,
+    ):
+        for value in (b"0", b"1", b"2"):
+            await (await producer.send("u", value, partition=0))
+        consumer.assign([partition])
+        while await consumer.position(partition) < 3:
+            await consumer.poll(1000)
+        cluster.brokers[next_leader].pause()
+        await cluster.kill(leader)
+        await asyncio.sleep(1)  # until the other one is leader, and the consumer connects to it
+        await consumer.seek(partition, 1)
+        await asyncio.sleep(0.1)
+        cluster.brokers[next_leader].resume()
+        while not (records := await consumer.poll(1000)):
+            assert loop.time() < 60
+        assert records[0].offset == 1
+    await cluster.start(leader)
+    await cluster.until_all_in_sync()
+    cluster.check()
+
+
 async def a_new_client(loop: SimLoop) -> None:
     """The first address of bootstrap.servers is that of the paused broker."""
     cluster = await started(loop)
@@ -148,6 +188,7 @@ async def a_new_client(loop: SimLoop) -> None:
         a_transaction,
         a_transaction_of_the_next_coordinator,
         a_member_of_a_group,
+        a_consumer_that_seeks,
         a_new_client,
     ],
 )

@@ -43,6 +43,8 @@ FOUND_IN_ANY: Mapping[int, str] = {
     " itself, as nothing was appended to the partition afterwards",
     3000427: "the check of fetched offsets did not know that a broker whose port was refused may be"
     " asked before it learns that it is no longer coordinator",
+    3000795: "a consumer that had sought a position while it connected to a new leader began at the"
+    " earliest one",
 }
 """The same, where the seed draws workloads and faults."""
 

@@ -283,6 +283,11 @@ class Fetcher:
 
     async def _check_at(self, leader: BrokerId, states: list[TopicPartitionState]) -> bool:
         peer = await self._cluster.peer(leader)
+        # A seek meanwhile leaves nothing to check: without an epoch, the leader's response would
+        # look like a truncation.
+        states = [state for state in states if state.unchecked]
+        if not states:
+            return True
         new = versions.request(
             ApiKey.OFFSET_FOR_LEADER_EPOCH, peer.version(ApiKey.OFFSET_FOR_LEADER_EPOCH)
         )
@@ -339,6 +344,7 @@ class Fetcher:
             _logger.warning("%s was truncated to offset %d", state.partition, end.offset)
             state.seek(end.offset, end.epoch)
         else:
+            _logger.warning("%s lost offset %d", state.partition, state.position)
             state.seek_by(reset)
             self._work.set()
 
