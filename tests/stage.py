@@ -25,8 +25,7 @@ from typing import TypeAlias
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.support.seeds import SEED
-from tests.support.stage import FAILURES, PASSED, RUNNING, STACKS
+from tests.support.stage import FAILURES, PASSED, RUNNING, SEED, STACKS
 
 MAX_FAILURES = 10
 """More than the flakes of any run, and few beside those of a broker that does not start."""

@@ -35,7 +35,7 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from tests.support.network import HOST, Network, SimServer, SimTransport, host
-from tests.support.seeds import SEED
+from tests.support.stage import SEED
 
 __all__ = ["SimLoop", "Trace", "host", "simulate"]
 

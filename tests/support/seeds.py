@@ -11,9 +11,6 @@ from __future__ import annotations
 import os
 from random import SystemRandom
 
-SEED = "simulated with seed"
-"""How a failed simulation names what repeats it."""
-
 # Through the environment, so that all processes of a run collect the same tests.
 FIRST_SEED = int(os.environ.setdefault("FIRST_SEED", str(SystemRandom().randrange(10**6, 10**9))))
 

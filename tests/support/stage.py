@@ -32,6 +32,8 @@ FAILURES = "failures.json"
 PASSED = "passed.json"
 RUNNING = ".running"
 STACKS = ".stacks"
+SEED = "simulated with seed"
+"""How a failed simulation names what repeats it."""
 ENDS_FILE = "ends_file"
 """Attribute of a report that causes the rest of the file to be skipped."""
 LIMIT_S = 120

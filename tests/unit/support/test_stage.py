@@ -21,6 +21,15 @@ def test_one():
     seen, _ = mark.exists(), mark.touch()
     assert seen
 """
+FRESH_SEEDS = """
+from pathlib import Path
+from tests.support.seeds import FRESH_SEED
+def test_one():
+    mark = Path(__file__).with_suffix(".mark")
+    before = mark.read_text() if mark.exists() else None
+    mark.write_text(str(FRESH_SEED))
+    assert before not in (None, str(FRESH_SEED))
+"""
 FAILING = "def test_one(): assert 1 == 2\n"
 HANGING = """
 import time
@@ -56,11 +65,12 @@ def stage(path: Path, test: str, **env: str) -> subprocess.CompletedProcess[str]
     file = path / "test_planted.py"
     file.write_text(test)
     words = ["-p tests.conftest -p no:cacheprovider --noconftest"]
+    inherited = {key: value for key, value in os.environ.items() if key != "FRESH_SEED"}
     words += [f"-c {ROOT}/setup.cfg --rootdir={path}"]
     return subprocess.run(
         [sys.executable, ROOT / "tests" / "stage.py", file.name],
         cwd=path,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": " ".join(words)} | env,
+        env=inherited | {"PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": " ".join(words)} | env,
         capture_output=True,
         text=True,
         timeout=100,
@@ -80,6 +90,12 @@ def test_a_test_that_fails_again_fails_the_stage(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stdout.count("assert 1 == 2") >= 2
     assert "FLAKY" not in done.stdout
+
+
+def test_a_test_runs_again_with_other_new_seeds(tmp_path: Path) -> None:
+    done = stage(tmp_path, FRESH_SEEDS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "=== FLAKY ===" in done.stdout
 
 
 def test_many_failures_fail_the_stage_at_once(tmp_path: Path) -> None:
