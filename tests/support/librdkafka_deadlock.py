@@ -40,12 +40,14 @@ def waiting_for_locks() -> frozenset[tuple[str, str]]:
 
 
 class DeadlockWatch:
-    """Reports each deadlock in this process once."""
+    """Reports each deadlock in this process once, and none that was there before: its threads stay
+    when the client that had it is given up.
+    """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._since: dict[tuple[str, str], float] = {}
-        self._told: frozenset[tuple[str, str]] = frozenset()
+        self._told = waiting_for_locks()
         self._looked = 0.0
 
     def is_new(self) -> bool:
@@ -56,7 +58,9 @@ class DeadlockWatch:
         if now < self._looked + LOOK_S:
             return False
         self._looked = now
-        self._since = {wait: self._since.get(wait, now) for wait in waiting_for_locks()}
+        waits = waiting_for_locks()
+        self._told &= waits
+        self._since = {wait: self._since.get(wait, now) for wait in waits}
         stuck = frozenset(w for w, since in self._since.items() if now - since >= FOR_EVER_S)
         is_new = bool(stuck - self._told)
         self._told |= stuck

@@ -72,3 +72,16 @@ def test_a_deadlock_is_told_once(waiting):
         assert watch.is_new()
         now += FOR_EVER_S
         assert not watch.is_new()
+
+
+def test_a_deadlock_of_a_client_before_is_not_told(waiting):
+    now = 100.0
+    lock = threading.Lock()
+    with lock:
+        stuck = waiting("rdk:main", lambda: lock.acquire() and lock.release())
+        until(lambda: stuck in numbers())
+        watch = DeadlockWatch(lambda: now)
+        for _ in range(2):
+            assert not watch.is_new()
+            now += FOR_EVER_S
+        assert not watch.is_new()
