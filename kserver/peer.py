@@ -157,6 +157,11 @@ class Peer(asyncio.BufferedProtocol):
         return self._transport is not None and self._failure is None
 
     @property
+    def timed_out(self) -> bool:
+        """Whether the connection has ended because a response was late."""
+        return isinstance(self._failure, TimeoutError)
+
+    @property
     def is_writable(self) -> bool:
         return not self._is_paused
 

@@ -14,7 +14,6 @@ It repeats nothing by itself: only the caller knows what is safe to repeat.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import enum
 import logging
@@ -22,6 +21,7 @@ import re
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from functools import partial
 from random import Random
 from typing import Any, NamedTuple, TypeVar
 
@@ -142,7 +142,8 @@ class Cluster:
         self._advertised: set[Address] = set()
         """The addresses of all brokers that metadata has named so far."""
         self._unready: set[Address] = set()
-        """Brokers that ended the connection instead of responding to the last Metadata request."""
+        """Brokers that were late to respond, or ended the connection instead of responding to a
+        Metadata request, and have sent no metadata since."""
         self._watch: asyncio.Task[None] | None = None
         self._options = PeerOptions(
             client_id=config.client_id,
@@ -279,15 +280,16 @@ class Cluster:
         doubtful = self._epochs.lagging | self._slow() | self._unready
         candidates = [(node.host, node.port) for node in self.nodes.values()]
         self._random.shuffle(candidates)
-        if open_peers and all((peer.host, peer.port) in doubtful for peer in open_peers):
-            others = [a for a in candidates if a not in doubtful and not self._fails(a)]
-            with contextlib.suppress(OSError, ProtocolError):
-                if others:
-                    return await self._first_of(others)
         if open_peers:
-            return min(
+            peer = min(
                 open_peers, key=lambda peer: ((peer.host, peer.port) in doubtful, peer.in_flight)
             )
+            address = (peer.host, peer.port)
+            if address not in doubtful:
+                return peer
+            # A broker that could not be reached the last time may have been started since.
+            others = sorted((a for a in candidates if a not in doubtful), key=self._fails)
+            return await self._first_of([*others, address])
         if not candidates or self._config.metadata_recovery_strategy.lower() == "rebootstrap":
             candidates += [address for address in self._bootstrap if address not in candidates]
         # Those whose last attempt failed come last.
@@ -354,6 +356,7 @@ class Cluster:
                 options = dataclasses.replace(options, request_timeout_ms=response_ms)
             link.peer = await Peer.connect(*address, options)
             link.failures, link.failure = 0, None
+            link.peer.closed.add_done_callback(partial(self._on_closed, address, link.peer))
             if self._watch is None:
                 self._watch = loop.create_task(self._watch_slow_brokers())
             return link.peer
@@ -368,6 +371,10 @@ class Cluster:
         finally:
             link.connecting = None
             done.set_result(None)
+
+    def _on_closed(self, address: Address, peer: Peer, _: asyncio.Future[None]) -> None:
+        if peer.timed_out:
+            self._unready.add(address)
 
     def _connection_failed(
         self, link: _Link, address: Address, error: OSError | ProtocolError

@@ -4,6 +4,8 @@ longer than it takes the cluster to go on without it."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Iterator
 
 import pytest
 
@@ -73,6 +75,49 @@ async def a_producer(loop: SimLoop) -> None:
         cluster.brokers[2].resume()
     await cluster.until_all_in_sync()
     cluster.check()
+
+
+@contextlib.contextmanager
+def isolated(loop: SimLoop, cluster: SimulatedCluster, id_: int) -> Iterator[None]:
+    """A broker that clients reach, but neither the other brokers nor ZooKeeper."""
+    others = [f"b{other}" for other in cluster.brokers if other != id_]
+    for other in others:
+        loop.network.cut(f"b{id_}", other)
+    cluster.zookeeper(id_).silence()
+    yield
+    for other in others:
+        loop.network.heal(f"b{id_}", other)
+    cluster.zookeeper(id_).heal()
+
+
+async def a_producer_of_restarted_brokers(loop: SimLoop, request_timeout_ms: str) -> None:
+    """It could not reach the other brokers once, when they were stopped, and the isolated one
+    reports itself as leader."""
+    cluster = await started(loop)
+    async with Admin(AdminConfig.of(cluster.bootstrap), random=loop.random) as admin:
+        await admin.create_topics([NewTopic("u", assignments={0: (1, 2, 3), 1: (3, 2, 1)})])
+    await cluster.until_in_sync("u", 2)
+    async with producer_of(loop, cluster, request_timeout_ms=request_timeout_ms) as producer:
+        for partition, stopped in ((0, 1), (1, 3)):
+            await (await producer.send("u", b"0", partition=partition))
+            await cluster.kill(stopped)
+            await (await producer.send("u", b"1", partition=partition))
+            await cluster.start(stopped)
+            await cluster.until_all_in_sync()
+        with isolated(loop, cluster, 2):
+            began_s = loop.time()
+            await (await producer.send("u", b"2", partition=0))
+            assert loop.time() - began_s < BOUND_S
+    await cluster.until_all_in_sync()
+    cluster.check()
+
+
+async def a_producer_that_waits_long(loop: SimLoop) -> None:
+    await a_producer_of_restarted_brokers(loop, "30000")
+
+
+async def a_producer_that_waits_briefly(loop: SimLoop) -> None:
+    await a_producer_of_restarted_brokers(loop, "2000")
 
 
 async def a_transaction(loop: SimLoop) -> None:
@@ -185,6 +230,8 @@ async def a_new_client(loop: SimLoop) -> None:
     "scenario",
     [
         a_producer,
+        a_producer_that_waits_long,
+        a_producer_that_waits_briefly,
         a_transaction,
         a_transaction_of_the_next_coordinator,
         a_member_of_a_group,
