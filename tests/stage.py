@@ -25,7 +25,7 @@ from typing import TypeAlias
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.support.stage import FAILURES, PASSED, RUNNING, SEED, STACKS
+from tests.support.stage import EVENTS, FAILURES, PASSED, RUNNING, SEED, STACKS
 
 MAX_FAILURES = 10
 """More than the flakes of any run, and few beside those of a broker that does not start."""
@@ -76,8 +76,10 @@ def _tell_in_short(failures: Failures) -> None:
     """Print the message of each first failure: the end of the output is what is kept longest."""
     _heading("first failures in short")
     for test, text in failures.values():
-        lines = [line for line in text.splitlines() if line.startswith("E  ") or SEED in line]
-        print(test, *lines[-SHORT_LINES:], sep="\n")
+        lines = [line for line in text.splitlines() if line.startswith("E  ")]
+        events = next((n for n, line in enumerate(lines) if EVENTS in line), len(lines))
+        seeds = [line for line in lines[events:] if SEED in line]
+        print(test, *lines[:events][-SHORT_LINES:], *seeds, sep="\n")
 
 
 def _pytest(arguments: list[str], place: Path) -> int:

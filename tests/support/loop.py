@@ -35,7 +35,7 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from tests.support.network import HOST, Network, SimServer, SimTransport, host
-from tests.support.stage import SEED
+from tests.support.stage import EVENTS, SEED
 
 __all__ = ["SimLoop", "Trace", "host", "simulate"]
 
@@ -92,7 +92,7 @@ def _simulate(main: Callable[[SimLoop], Coroutine[Any, Any, T]], seed: int) -> T
                 loop.is_ending = True
             loop.raise_error()
     except BaseException as error:
-        error.add_note("the last events:")
+        error.add_note(EVENTS)
         for event in loop.trace.last:
             error.add_note(f"    {event}")
         error.add_note(f"{SEED} {seed}, {loop.time():.6f} s")

@@ -34,6 +34,8 @@ RUNNING = ".running"
 STACKS = ".stacks"
 SEED = "simulated with seed"
 """How a failed simulation names what repeats it."""
+EVENTS = "the last events:"
+"""What follows the message of a failed simulation, before its seed."""
 ENDS_FILE = "ends_file"
 """Attribute of a report that causes the rest of the file to be skipped."""
 LIMIT_S = 120

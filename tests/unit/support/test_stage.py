@@ -31,6 +31,15 @@ def test_one():
     assert before not in (None, str(FRESH_SEED))
 """
 FAILING = "def test_one(): assert 1 == 2\n"
+FAILING_SIMULATION = """
+from tests.support.loop import simulate
+async def main(loop):
+    for number in range(50):
+        loop.trace.add(f"event {number}")
+    assert 1 == 2
+def test_one():
+    simulate(main, 7)
+"""
 HANGING = """
 import time
 def wait_for_ever():
@@ -106,6 +115,15 @@ def test_many_failures_fail_the_stage_at_once(tmp_path: Path) -> None:
     assert "once more" not in done.stdout
     short = done.stdout.partition("=== first failures in short ===")[2]
     assert short.count("assert 1 == 2") == MAX_FAILURES
+
+
+def test_a_failed_simulation_in_short_is_its_message_and_its_seed(tmp_path: Path) -> None:
+    done = stage(tmp_path, FAILING_SIMULATION)
+    short = done.stdout.partition("=== first failures in short ===")[2]
+    assert "assert 1 == 2" in short
+    assert "simulated with seed 7" in short
+    assert "event 49" in done.stdout
+    assert "event 49" not in short
 
 
 def test_at_the_end_of_time_the_running_test_is_named_with_its_stack(tmp_path: Path) -> None:
