@@ -6,7 +6,7 @@ Behaviour:
   leader restores those records; its low watermark is the lowest log start offset of them.
 - The new log starts are in log-start-offset-checkpoint before the response, which Apache's broker
   writes once a minute: records reported as deleted do not return after a crash.  On a full disk
-  they are written once there is room, since deleting makes room.
+  they are written within a second once there is room, since deleting makes room.
 - Retention removes the segments that are wholly below, at its next run
   (`log.retention.check.interval.ms`), and their files after `file.delete.delay.ms`.
 

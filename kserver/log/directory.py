@@ -86,6 +86,11 @@ class LogDirectory:
         self._written: dict[str, Mapping[TopicPartition, Offset]] = {}
         self._writing: dict[str, asyncio.Future[None]] = {}
 
+    @property
+    def is_full(self) -> bool:
+        """Whether a write was refused for lack of space, and none was known to be free since."""
+        return self._full_at_s is not None
+
     def refused(self, error: Exception) -> None:
         """Note a write that was refused for lack of space; logs only the first one until there is
         space."""

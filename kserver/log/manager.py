@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from kserver.errors import NO_DESCRIPTOR, NO_ROOM, KafkaError, NoRoom, StorageError, storage_error
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from kserver.world import World
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 _CHECKPOINTS: Mapping[str, Callable[[Log], Offset | None]] = {
     checkpoint.RECOVERY_POINTS: attrgetter("recovery_point"),
@@ -331,8 +329,7 @@ class LogManager:
         self._home = replace(self._home, producer_expiration_ms=expiration_ms)
         of_overrides: dict[frozenset[tuple[str, str]], TopicConfig] = {}
         for partition_log in self.logs.values():
-            explicit = partition_log.config.explicit
-            key = frozenset(explicit.items())
+            key = frozenset(partition_log.config.explicit.items())
             if key not in of_overrides:
                 of_overrides[key] = partition_log.config.upon(config)
             partition_log.reconfigure(of_overrides[key])
@@ -555,8 +552,8 @@ class LogManager:
         return online
 
     def _no_directory_left(self) -> StorageError:
-        failures = "; ".join(str(d.failure) for d in self._directories)
-        return StorageError(f"all log directories have failed: {failures}")
+        failures = (str(directory.failure) for directory in self._directories)
+        return StorageError(f"all log directories have failed: {'; '.join(failures)}")
 
     @property
     def directories(self) -> Sequence[LogDirectory]:
@@ -565,18 +562,20 @@ class LogManager:
 
     def logs_in(self, directory: LogDirectory) -> list[Log]:
         """Return the logs in the directory, and those on their way to it."""
-        directory_of = self._directory_of
         logs = (*self.logs.values(), *self.futures.values())
-        return [log for log in logs if directory_of[log.directory] is directory]
+        return [log for log in logs if self._directory_of[log.directory] is directory]
 
     async def _look_after_directories(self) -> None:
         for directory in self._directories:
             if directory.failure is None:
                 try:
                     await self._disk.offload(directory.check_there)
+                    if directory.is_full:
+                        # DeleteRecords, which makes room, could not write them.
+                        await self._write_offsets(directory, checkpoint.LOG_STARTS)
                     await directory.look_for_room()
                 except OSError as error:
-                    self._fail(directory, error)
+                    self._not_written(directory, error)
 
     def _fail(self, directory: LogDirectory, error: Exception) -> StorageError:
         """Take a directory offline, with all its logs."""

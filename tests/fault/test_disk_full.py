@@ -15,6 +15,8 @@ import sys
 import pytest
 
 from kserver.errors import ErrorCode
+from kserver.log.checkpoint import LOG_STARTS, decode_offsets
+from kserver.model import TopicPartition
 from kserver.wire.api_key import ApiKey
 from kserver.wire.batch import batches
 from tests.contract.api.calls import Topic, batch, fetch, produce, topic_id
@@ -79,6 +81,12 @@ def values(client, topic):
             found += [r.value for r in one.records() if r.offset >= len(found)]
 
 
+def log_starts(broker):
+    """Return what is on disk."""
+    path = broker.data / LOG_STARTS
+    return decode_offsets(path.read_bytes(), str(path)) if path.exists() else {}
+
+
 def test_the_only_directory_is_full(tmp_path, disk):
     """Produce fails and fetch succeeds; with free space, produce works again without a restart."""
     broker = BrokerProcess(tmp_path, {"log.dirs": disk.path / "data"})
@@ -124,6 +132,7 @@ def test_deleted_records_make_room(tmp_path, disk):
             assert answer.topics[0].partitions[0].low_watermark == 100
             on = batch(VALUE)
             until(lambda: produce(client, 9, topic, on).error_code is ErrorCode.none)
+            until(lambda: log_starts(broker) == {TopicPartition(name, 0): 100})
             broker.kill()
         broker.start()
         with WireClient(broker.address) as client:
