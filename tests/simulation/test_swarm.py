@@ -45,6 +45,8 @@ FOUND_IN_ANY: Mapping[int, str] = {
     " asked before it learns that it is no longer coordinator",
     3000795: "a consumer that had sought a position while it connected to a new leader began at the"
     " earliest one",
+    5000556: "a member that lost its partitions while it joined claimed them again, so that nobody"
+    " else got one of them",
     277686830774: "a producer asked nobody but an isolated leader for metadata, since it had not"
     " reached the others once, long before",
 }

@@ -292,6 +292,8 @@ class Membership:
             if action is not MemberAction.NEW_ID:
                 tries += 1
                 await self._coordinator.cluster.pause(tries)
+            if self._member.state is ClassicMemberState.UNJOINED:
+                return None  # a heartbeat has reset it: `owned` is lost
             self._member.prepare()
 
     async def _join_once(

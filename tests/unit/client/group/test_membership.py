@@ -232,6 +232,36 @@ def test_a_member_that_is_none_any_more_before_its_join_is_answered_joins_again(
     run(scenario, **COOPERATIVE, enable_auto_commit="false")
 
 
+@pytest.mark.parametrize("code", [ErrorCode.unknown_member_id, ErrorCode.illegal_generation])
+def test_a_member_that_is_none_any_more_when_its_sync_is_refused_claims_nothing(code):
+    """The leader would wait for it to give up what it has lost, and it never would."""
+
+    async def scenario(consumer, coordinator, heard):
+        await joined(consumer)
+        gate = asyncio.Event()
+
+        async def late(request):
+            await gate.wait()
+            return coordinator.sync(request)
+
+        coordinator.broker.on(ApiKey.SYNC_GROUP, late)
+        consumer.enforce_rebalance()
+        async with asyncio.timeout(30):
+            while len(coordinator.asked(ApiKey.SYNC_GROUP)) < 2:
+                await consumer.poll(100)
+            beats = len(coordinator.asked(ApiKey.HEARTBEAT))
+            coordinator.refuse(ApiKey.HEARTBEAT, code)
+            while len(coordinator.asked(ApiKey.HEARTBEAT)) == beats:
+                await consumer.poll(100)
+        coordinator.refuse(ApiKey.SYNC_GROUP, ErrorCode.coordinator_not_available)
+        gate.set()
+        assert await heard_all(consumer, heard, 3) == [("+", 0, 1), ("lost", 0, 1), ("+", 0, 1)]
+        told = read_subscription(coordinator.asked(ApiKey.JOIN_GROUP)[-1].protocols[0].metadata)
+        assert told.owned == ()
+
+    run(scenario, **COOPERATIVE)
+
+
 def test_between_polls_nothing_changes_under_the_reader():
     async def scenario(consumer, coordinator, heard):
         await joined(consumer)
