@@ -34,7 +34,7 @@ class Coordinator:
             ApiKey.ADD_PARTITIONS_TO_TXN: self._add_partitions,
             ApiKey.ADD_OFFSETS_TO_TXN: self._add_offsets,
             ApiKey.END_TXN: self._end,
-            ApiKey.TXN_OFFSET_COMMIT: self._commit_offsets,
+            ApiKey.TXN_OFFSET_COMMIT: self.commit_offsets,
         }.items():
             broker.on(api, handler)
 
@@ -102,7 +102,7 @@ class Coordinator:
             self.epoch += 1
         return reply_to(request)(error_code=code, producer_id=7, producer_epoch=self.epoch)
 
-    def _commit_offsets(self, request):
+    def commit_offsets(self, request):
         reply = reply_to(request)
         topics = []
         for topic in request.topics:

@@ -463,7 +463,8 @@ class TransactionManager:
             if action is TransactionAction.MOVED:
                 self._coordinators.pop(self._key(group), None)
             elif action is not TransactionAction.AGAIN:
-                self._refuse(KafkaError(code, f"{api_name(api)} was refused"), action)
+                refusal = KafkaError(code, f"{api_name(api)} was refused")
+                self._refuse(refusal, action, of_open=api in _OF_OPEN)
             elif code is ErrorCode.concurrent_transactions:
                 pause = min(pause, CONCURRENT_PAUSE)
             if not is_lost and api in _OF_OPEN and not self.core.is_sending:
@@ -471,9 +472,9 @@ class TransactionManager:
             tries += 1
             await asyncio.sleep(pause)
 
-    def _refuse(self, error: KafkaError, action: TransactionAction) -> NoReturn:
+    def _refuse(self, error: KafkaError, action: TransactionAction, *, of_open: bool) -> NoReturn:
         core = self.core
-        core.handle_error(error, action)
+        core.handle_error(error, action, of_open=of_open)
         self._fail_batches_on_error()
         if core.error is not None:
             raise core.failure()

@@ -293,20 +293,23 @@ class Transactions:
 
     # Errors
 
-    def handle_error(self, error: Exception, means: TransactionAction) -> None:
-        """Handle a permanent error of one of the transaction's own requests."""
+    def handle_error(
+        self, error: Exception, means: TransactionAction, *, of_open: bool = False
+    ) -> None:
+        """Handle a permanent error of one of the transaction's own requests; with `of_open`, of
+        one that only an open transaction needs.
+        """
         match means:
             case TransactionAction.FENCED:
                 self.fail(KafkaError(ErrorCode.producer_fenced, _FENCED))
             case TransactionAction.NOT_A_MEMBER:
-                self.abortable(
-                    CommitFailed(f"the offsets are not this member's to commit: {error}")
-                )
+                text = f"the offsets are not this member's to commit: {error}"
+                self.abortable(CommitFailed(text), of_open=of_open)
             case TransactionAction.BUMP if self.can_bump and not self.implicit:
                 self.bump_needed = True
-                self.abortable(error)
+                self.abortable(error, of_open=of_open)
             case TransactionAction.ABORT:
-                self.abortable(error)
+                self.abortable(error, of_open=of_open)
             case _:
                 self.fail(error)
 
@@ -319,16 +322,16 @@ class Transactions:
         if self.is_sending:
             self.abortable(error)
 
-    def abortable(self, error: Exception) -> None:
-        """Enter a state that allows only an abort; if an abort is under way, it has failed for
-        good.
+    def abortable(self, error: Exception, *, of_open: bool = False) -> None:
+        """Enter a state that allows only an abort. If an abort is under way, it has failed for
+        good, unless the error is of a request that it makes obsolete (`of_open`).
         """
         if self.state is TransactionManagerState.INITIALIZING:
             self.state = TransactionManagerState.UNINITIALIZED
         elif self.is_sending:
             self.state = TransactionManagerState.ABORTABLE_ERROR
             self.error = error
-        elif self.state is TransactionManagerState.ABORTING_TRANSACTION:
+        elif not of_open and self.state is TransactionManagerState.ABORTING_TRANSACTION:
             self.fail(error)
 
     def fail(self, error: Exception) -> None:

@@ -393,6 +393,36 @@ def test_a_commit_that_took_too_long_goes_on_and_only_it_may_follow(implicit):
     run(scenario, implicit=implicit, max_block_ms="300")
 
 
+@BOTH
+@pytest.mark.parametrize("code", [ErrorCode.illegal_generation, ErrorCode.transaction_abortable])
+def test_offsets_that_are_refused_while_the_transaction_is_aborted_do_not_matter(implicit, code):
+    async def scenario(producer, coordinator, topic):
+        gate = asyncio.Event()
+
+        async def late(request):
+            await gate.wait()
+            return coordinator.commit_offsets(request)
+
+        coordinator.broker.on(ApiKey.TXN_OFFSET_COMMIT, late)
+        coordinator.says[ApiKey.TXN_OFFSET_COMMIT].append(code)
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        with pytest.raises(TimedOut):
+            await producer.send_offsets_to_transaction({T0: 1}, GroupMetadata("g", 1, "m"))
+        aborting = asyncio.create_task(producer.abort_transaction())
+        await asyncio.sleep(0.1)
+        gate.set()
+        await aborting
+        async with producer.transaction():
+            await producer.send("t", b"a")
+        assert [call for call in coordinator.calls() if call in ("abort", "commit")] == [
+            "abort",
+            "commit",
+        ]
+
+    run(scenario, implicit=implicit, max_block_ms="300")
+
+
 def test_a_record_that_never_leaves_expires_and_its_transaction_with_it():
     async def scenario(producer, coordinator, topic):
         await producer.init_transactions()
