@@ -78,6 +78,8 @@ FINAL = frozenset(
     {
         ErrorCode.fenced_instance_id,
         ErrorCode.group_id_not_found,
+        ErrorCode.group_max_size_reached,
+        ErrorCode.inconsistent_group_protocol,
         ErrorCode.invalid_producer_epoch,
         ErrorCode.invalid_producer_id_mapping,
         ErrorCode.invalid_txn_state,
@@ -121,7 +123,15 @@ class Refusal(NamedTuple, Generic[S]):
 
     loaded: Loaded[S]
     ticket: asyncio.Future[Any]
-    error: KafkaError
+    response: Any
+
+
+def _code_of(response: Any) -> ErrorCode:
+    """Return the error of a response: an exception, or a result that has one."""
+    if isinstance(response, KafkaError):
+        return response.code
+    code: ErrorCode = getattr(response, "error", ErrorCode.none)
+    return code
 
 
 class CoordinatorRuntime(Generic[S]):
@@ -314,7 +324,7 @@ class CoordinatorRuntime(Generic[S]):
 
     def _respond(self, loaded: Loaded[S], responses: Any) -> None:
         for ticket, response in responses:
-            if isinstance(response, KafkaError) and response.code in FINAL:
+            if _code_of(response) in FINAL:
                 self._refusals.append(Refusal(loaded, ticket, response))
                 self._has_refusals.set()
             else:
@@ -331,9 +341,9 @@ class CoordinatorRuntime(Generic[S]):
                 by_partition.setdefault(refusal.loaded, []).append(refusal)
             for loaded, same in by_partition.items():
                 is_confirmed = await self._is_current_leader(loaded.partition)
-                for _, ticket, error in same:
+                for _, ticket, response in same:
                     moved = KafkaError(ErrorCode.not_coordinator)
-                    _settle(loaded, ticket, error if is_confirmed else moved)
+                    _settle(loaded, ticket, response if is_confirmed else moved)
             await asyncio.sleep(CONFIRM_AGAIN_S)
 
     # Deadlines

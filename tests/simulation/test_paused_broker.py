@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -17,6 +18,7 @@ from kcli.client.config import AdminConfig, ConsumerConfig, ProducerConfig
 from kcli.client.coordinators import find
 from kcli.client.errors import TransactionFailed
 from kserver.coordinator import runtime
+from kserver.errors import KafkaError
 from kserver.model import TopicPartition
 from tests.support.loop import SimLoop, simulate
 from tests.support.seeds import seeds
@@ -29,8 +31,8 @@ BOUND_S = SESSION_S + 3 * SLOW_S
 """Far below request.timeout.ms, which is 30 s."""
 
 
-async def started(loop: SimLoop) -> SimulatedCluster:
-    cluster = SimulatedCluster(loop, 3)
+async def started(loop: SimLoop, **settings: int) -> SimulatedCluster:
+    cluster = SimulatedCluster(loop, 3, {k.replace("_", "."): v for k, v in settings.items()})
     await cluster.start()
     async with Admin(AdminConfig.of(cluster.bootstrap), random=loop.random) as admin:
         topics = [NewTopic("t", assignments={0: (2, 3, 1)})]
@@ -180,6 +182,43 @@ async def a_member_of_a_group(loop: SimLoop) -> None:
     cluster.check()
 
 
+async def has_members(admin: Admin, group: str) -> bool:
+    (described,) = (await admin.groups.describe([group])).values()
+    return isinstance(described, Exception) or bool(described.members)
+
+
+async def a_member_of_the_next_coordinator(loop: SimLoop) -> None:
+    """The former coordinator, when it continues, does not know that the group has room again; it
+    must not refuse the member for good."""
+    cluster = await started(loop, group_max_size=1)
+    group, paused = await coordinator(loop, cluster, CoordinatorType.GROUP, {1, 3})
+    settings = {"group.id": group, "enable.auto.commit": "false"}
+    config = ConsumerConfig.of(cluster.bootstrap | settings)
+    async with Consumer(config, random=loop.random) as consumer:
+        consumer.subscribe(["t"])
+        while not consumer.assignment:
+            await consumer.poll(100)
+        async with Consumer(config, random=loop.random) as other:
+            await other.end_offsets([TopicPartition("t", 0)])
+            await other.committed([TopicPartition("t", 0)])  # finds the coordinator
+            cluster.brokers[paused].pause()
+            await consumer.commit()  # to the next coordinator
+            await consumer.close()
+            async with Admin(AdminConfig.of(cluster.bootstrap), random=loop.random) as admin:
+                while await has_members(admin, group):
+                    await asyncio.sleep(0.5)
+            other.subscribe(["t"])
+            joining = asyncio.create_task(other.poll(1000))
+            await asyncio.sleep(0.1)  # until its request is there
+            cluster.brokers[paused].resume()
+            await joining
+            while not other.assignment:
+                await other.poll(100)
+                assert loop.time() < 60
+    await cluster.until_all_in_sync()
+    cluster.check()
+
+
 async def a_consumer_that_seeks(loop: SimLoop) -> None:
     """The next leader is paused, so that the consumer cannot check its position there yet."""
     cluster = await started(loop)
@@ -235,6 +274,7 @@ async def a_new_client(loop: SimLoop) -> None:
         a_transaction,
         a_transaction_of_the_next_coordinator,
         a_member_of_a_group,
+        a_member_of_the_next_coordinator,
         a_consumer_that_seeks,
         a_new_client,
     ],
@@ -243,8 +283,15 @@ def test_a_paused_broker_is_not_waited_for(scenario, seed):
     simulate(scenario, seed)
 
 
-def test_an_unconfirmed_refusal_is_believed(monkeypatch):
-    """This plants the bug that the scenario finds."""
+@pytest.mark.parametrize(
+    ("scenario", "refusal"),
+    [
+        (a_transaction_of_the_next_coordinator, "invalid_txn_state"),
+        (a_member_of_the_next_coordinator, "group_max_size_reached"),
+    ],
+)
+def test_an_unconfirmed_refusal_is_believed(monkeypatch, scenario, refusal):
+    """This plants the bug that the scenarios find."""
     monkeypatch.setattr(runtime, "FINAL", frozenset())
-    with pytest.raises(TransactionFailed, match="invalid_txn_state"):
-        simulate(a_transaction_of_the_next_coordinator, 0)
+    with pytest.raises((TransactionFailed, KafkaError), match=refusal):
+        list(map(partial(simulate, scenario), range(5)))
