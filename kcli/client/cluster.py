@@ -142,8 +142,8 @@ class Cluster:
         self._advertised: set[Address] = set()
         """The addresses of all brokers that metadata has named so far."""
         self._unready: set[Address] = set()
-        """Brokers that were late to respond, or ended the connection instead of responding to a
-        Metadata request, and have sent no metadata since."""
+        """Brokers that were late to respond, ended the connection instead of responding to a
+        Metadata request, or were doubted, and have sent no metadata since."""
         self._watch: asyncio.Task[None] | None = None
         self._options = PeerOptions(
             client_id=config.client_id,
@@ -265,6 +265,13 @@ class Cluster:
             # Another controller will be elected, and any broker can name it.
             self.forget_controller()
             raise
+
+    def doubt(self, broker: BrokerId) -> None:
+        """Prefer others to this broker, which may be partitioned from the cluster, for requests to
+        any broker, until it has sent metadata again.
+        """
+        if (node := self.nodes.get(broker)) is not None:
+            self._unready.add((node.host, node.port))
 
     def forget_controller(self) -> None:
         """Forget the controller, which has resigned or cannot be reached."""

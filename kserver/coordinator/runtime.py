@@ -12,8 +12,8 @@
                                 of transactions): COORDINATOR_NOT_AVAILABLE, which is retried
 
     ask(key, request)   shard.handle > append > shard.replay > responses, once committed
-                        shard.handle > a final error, once it is confirmed that this broker still
-                        leads the partition
+                        shard.handle > what a client would hold to, a final error or an id, once it
+                        is confirmed that this broker still leads the partition
 
 Everything except the waits happens in one step of the event loop, so no locks are needed.  A
 response waits for everything that was written before its decision, so no crash takes back what a
@@ -118,20 +118,19 @@ class Loaded(Generic[S]):
         self.timer: asyncio.TimerHandle | None = None
 
 
-class Refusal(NamedTuple, Generic[S]):
-    """Final error for one request."""
+class Unconfirmed(NamedTuple, Generic[S]):
+    """Response that is right only if this broker still leads the partition."""
 
     loaded: Loaded[S]
     ticket: asyncio.Future[Any]
     response: Any
 
 
-def _code_of(response: Any) -> ErrorCode:
-    """Return the error of a response: an exception, or a result that has one."""
+def _binds(response: Any) -> bool:
+    """Return whether the client holds to the response, whatever later coordinators know."""
     if isinstance(response, KafkaError):
-        return response.code
-    code: ErrorCode = getattr(response, "error", ErrorCode.none)
-    return code
+        return response.code in FINAL
+    return getattr(response, "error", None) in FINAL or getattr(response, "binds", False)
 
 
 class CoordinatorRuntime(Generic[S]):
@@ -168,9 +167,8 @@ class CoordinatorRuntime(Generic[S]):
         self._unloaded: dict[int, Loaded[S]] = {}
         """Shards that are being loaded, or are waiting to be."""
         self._has_unloaded = asyncio.Event()
-        self._refusals: list[Refusal[S]] = []
-        """Final refusals that are not confirmed yet."""
-        self._has_refusals = asyncio.Event()
+        self._unconfirmed: list[Unconfirmed[S]] = []
+        self._has_unconfirmed = asyncio.Event()
         self._is_closed = False
 
     # Requests
@@ -324,21 +322,21 @@ class CoordinatorRuntime(Generic[S]):
 
     def _respond(self, loaded: Loaded[S], responses: Any) -> None:
         for ticket, response in responses:
-            if _code_of(response) in FINAL:
-                self._refusals.append(Refusal(loaded, ticket, response))
-                self._has_refusals.set()
+            if _binds(response):
+                self._unconfirmed.append(Unconfirmed(loaded, ticket, response))
+                self._has_unconfirmed.set()
             else:
                 _settle(loaded, ticket, response)
 
-    async def _refuse(self) -> None:
-        """Send final refusals, as soon as this broker's leadership is confirmed."""
+    async def _confirm(self) -> None:
+        """Send responses that wait for it as soon as this broker's leadership is confirmed."""
         while True:
-            await self._has_refusals.wait()
-            self._has_refusals.clear()
-            refusals, self._refusals = self._refusals, []
-            by_partition: dict[Loaded[S], list[Refusal[S]]] = {}
-            for refusal in refusals:
-                by_partition.setdefault(refusal.loaded, []).append(refusal)
+            await self._has_unconfirmed.wait()
+            self._has_unconfirmed.clear()
+            unconfirmed, self._unconfirmed = self._unconfirmed, []
+            by_partition: dict[Loaded[S], list[Unconfirmed[S]]] = {}
+            for one in unconfirmed:
+                by_partition.setdefault(one.loaded, []).append(one)
             for loaded, same in by_partition.items():
                 is_confirmed = await self._is_current_leader(loaded.partition)
                 for _, ticket, response in same:
@@ -436,10 +434,10 @@ class CoordinatorRuntime(Generic[S]):
             self._has_unloaded.set()
 
     async def run(self) -> None:
-        """Load waiting shards and send final refusals, until cancelled."""
+        """Load waiting shards and confirm responses, until cancelled."""
         async with asyncio.TaskGroup() as running:
             running.create_task(self._load_waiting())
-            running.create_task(self._refuse())
+            running.create_task(self._confirm())
 
     async def _load_waiting(self) -> None:
         """Load waiting shards, one after the other."""

@@ -189,7 +189,7 @@ class ClassicGroups:
             request.session_ms,
             request.protocols,
         )
-        member.is_new = True
+        member.is_new = member.has_new_id = True
         if group.state is PREPARING_REBALANCE and group.is_first_rebalance:
             group.has_grown = True
         group.add(member, request.protocol_type)
@@ -230,6 +230,7 @@ class ClassicGroups:
         group.update(member, request.protocols, request.rebalance_ms, request.session_ms)
         self._await_session(group, new_id, member.session_ms, step)
         if group.state is not STABLE or owes_join or group.select_protocol() != group.protocol:
+            member.has_new_id = True
             self._await_others(group, member, ticket, step)
             return
         step.events.append(group.metadata_event())
@@ -296,11 +297,10 @@ class ClassicGroups:
             step.events.append(group.metadata_event())
             return
         for member in group.members.values():
-            is_leader = group.is_leader(member.id)
-            step.respond(
-                group.take_join_ticket(member), _joined(group, member.id, shows_members=is_leader)
-            )
-            member.is_new = False
+            joined = _joined(group, member.id, shows_members=group.is_leader(member.id))
+            binds = member.has_new_id and member.instance_id is not None
+            step.respond(group.take_join_ticket(member), joined._replace(binds=binds))
+            member.is_new = member.has_new_id = False
             group.unsynced[member.id] = None
             self._await_session(group, member.id, member.session_ms, step)
         self._deadlines.set((SYNC, group.id, ""), step.now.ms + group.rebalance_ms)

@@ -18,6 +18,7 @@ class ClassicGroupMember:
         "assignment",
         "client_host",
         "client_id",
+        "has_new_id",
         "id",
         "instance_id",
         "is_new",
@@ -52,6 +53,8 @@ class ClassicGroupMember:
         self.sync_ticket: Ticket | None = None
         self.is_new = False
         """Whether its first JoinGroup is not answered yet, so that it sends no heartbeats."""
+        self.has_new_id = False
+        """Whether no JoinGroup response has told it its id yet."""
 
     @property
     def is_waiting(self) -> bool:

@@ -55,6 +55,9 @@ class JoinGroupResult(NamedTuple):
     skips_assignment: bool = False
     members: Sequence[JoinedMember] = ()
     """Members of the group; only sent to the leader."""
+    binds: bool = False
+    """Whether it gives a static member an id that is not in the log yet.  If this broker is not the
+    coordinator any more, the present one will fence that id."""
 
 
 class SyncGroup(NamedTuple):

@@ -219,6 +219,37 @@ async def a_member_of_the_next_coordinator(loop: SimLoop) -> None:
     cluster.check()
 
 
+async def a_static_member_of_a_former_coordinator(loop: SimLoop) -> None:
+    """It must not be given an id that the present coordinator does not know, and fences."""
+    cluster = await started(loop)
+    group, former = await coordinator(loop, cluster, CoordinatorType.GROUP, {1, 3})
+    settings = cluster.bootstrap | {"group.id": group, "group.instance.id": "i"}
+    settings["partition.assignment.strategy"] = "range,roundrobin"
+    async with Consumer(ConsumerConfig.of(settings), random=loop.random) as consumer:
+        consumer.subscribe(["t"])
+        while not consumer.assignment:
+            await consumer.poll(100)
+    cluster.zookeeper(former).silence()
+    async with Admin(AdminConfig.of(bootstrap_of(2)), random=loop.random) as admin:
+        while (await find(admin.cluster, [group], CoordinatorType.GROUP))[group].id == former:
+            await asyncio.sleep(0.5)
+    # The group has to rebalance for it: its new id is in the log only once it has its assignment.
+    settings |= bootstrap_of(former) | {"partition.assignment.strategy": "roundrobin,range"}
+    async with Consumer(ConsumerConfig.of(settings), random=loop.random) as consumer:
+        began_s = loop.time()
+        consumer.subscribe(["t"])
+        while not consumer.assignment:
+            await consumer.poll(100)
+        assert loop.time() - began_s < BOUND_S
+    cluster.zookeeper(former).heal()
+    await cluster.until_all_in_sync()
+    cluster.check()
+
+
+def bootstrap_of(id_: int) -> dict[str, str]:
+    return {"bootstrap.servers": f"b{id_}:{PORT}"}
+
+
 async def a_consumer_that_seeks(loop: SimLoop) -> None:
     """The next leader is paused, so that the consumer cannot check its position there yet."""
     cluster = await started(loop)
@@ -227,8 +258,7 @@ async def a_consumer_that_seeks(loop: SimLoop) -> None:
     async with Admin(AdminConfig.of(cluster.bootstrap), random=loop.random) as admin:
         await admin.create_topics([NewTopic("u", assignments={0: (leader, next_leader)})])
     await cluster.until_in_sync("u", 1)
-    bootstrap = {"bootstrap.servers": f"b{controller}:{PORT}"}
-    config = ConsumerConfig.of(bootstrap | {"auto.offset.reset": "earliest"})
+    config = ConsumerConfig.of(bootstrap_of(controller) | {"auto.offset.reset": "earliest"})
     async with (
         producer_of(loop, cluster) as producer,
         Consumer(config, random=loop.random) as consumer,
@@ -275,6 +305,7 @@ async def a_new_client(loop: SimLoop) -> None:
         a_transaction_of_the_next_coordinator,
         a_member_of_a_group,
         a_member_of_the_next_coordinator,
+        a_static_member_of_a_former_coordinator,
         a_consumer_that_seeks,
         a_new_client,
     ],

@@ -30,6 +30,7 @@ Fault = Callable[["Swarm", int, int, float], Awaitable[None]]
 JUMP_MS = 60_000
 SLOW_LINK_S = 0.3
 SLOW_DISK_S = 0.2
+LAGS_S = (0.05, 0.5, 5.0)
 
 
 async def kill(swarm: Swarm, one: int, other: int, lasts_s: float) -> None:
@@ -144,6 +145,14 @@ async def zookeeper_cut(swarm: Swarm, one: int, other: int, lasts_s: float) -> N
     swarm.cluster.zookeeper(one).silence()
     await asyncio.sleep(lasts_s)
     swarm.cluster.zookeeper(one).heal()
+
+
+async def lagging_zookeeper(swarm: Swarm, one: int, other: int, lasts_s: float) -> None:
+    """Let the broker's ZooKeeper server learn of writes later than the others."""
+    zookeeper = swarm.cluster.zookeeper(one)
+    zookeeper.lag(swarm.random.choice(LAGS_S))
+    await asyncio.sleep(lasts_s)
+    zookeeper.catch_up()
 
 
 async def refuse(swarm: Swarm, one: int, other: int, lasts_s: float) -> None:
@@ -352,8 +361,13 @@ FAULTS: Mapping[str, Fault] = {
         unreadable_znode,
         failing_log_dir,
         *map(at, Moment),
+        lagging_zookeeper,
     )
 }
+OF_REQUEST = frozenset({"lagging_zookeeper"})
+"""Faults that are injected only where asked for: if they could be drawn, each seed would be another
+run than the one for which it is kept.
+"""
 OF_TWO = frozenset({"cut", "cut_one_way", "slow_link", "reset"})
 OF_ALL = frozenset({"kill_all", "rolling_restart", "power", "power_and_kill_all", "new_disk"})
 

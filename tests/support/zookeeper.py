@@ -9,6 +9,7 @@ zookeeper.expire()                   its session ends now; a new one comes by it
 zookeeper.kill()                     its process died: the servers notice at the timeout
 zookeeper.silence()                  no packets in either direction; it notices after a while
 zookeeper.pause(), .resume()         its process is stopped: its session may time out meanwhile
+zookeeper.lag(2), .catch_up()        its server learns of others' writes 2 s late
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import asyncio
 import contextlib
 import contextvars
 import itertools
+import math
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -89,6 +92,8 @@ class SimEnsemble:
             self.on_change(event)
             for client in self._sessions.values():
                 client.notify(event)
+        for client in self._sessions.values():
+            client.follow(transaction)
         self.tree.check()
         return results
 
@@ -112,6 +117,11 @@ class SimZooKeeper:
         self._arrives_at = self._answers_at = 0.0
         self._timeout: asyncio.TimerHandle | None = None
         self._context = contextvars.copy_context()
+        self._behind: Tree | None = None
+        """What its server knows, while that lags."""
+        self._lag_s = 0.0
+        self._unapplied: deque[tuple[float, ZnodeTransaction]] = deque()
+        """What its server has yet to learn, and when it will."""
 
     @property
     def session_id(self) -> int:
@@ -179,7 +189,7 @@ class SimZooKeeper:
 
     async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
         def read() -> tuple[bytes, Stat]:
-            node = self._ensemble.tree.node(path)
+            node = self._tree.node(path)
             if watch is not None:
                 self._watches.on_data(path, watch)
             return node.data, node.stat
@@ -190,14 +200,14 @@ class SimZooKeeper:
         def read() -> Stat | None:
             if watch is not None:
                 self._watches.on_data(path, watch)
-            node = self._ensemble.tree.nodes.get(path)
+            node = self._tree.nodes.get(path)
             return node.stat if node is not None else None
 
         return await self._call(path, read)
 
     async def children(self, path: str, watch: Watch | None = None) -> list[str]:
         def read() -> list[str]:
-            names = self._ensemble.tree.children(path)
+            names = self._tree.children(path)
             if watch is not None:
                 self._watches.on_children(path, watch)
             return names
@@ -229,16 +239,54 @@ class SimZooKeeper:
         return await self._write(list(ops)) if ops else []
 
     def notify(self, event: WatchEvent) -> None:
-        """Notify the client of a change that its watches match."""
+        """Notify the client of a change that its watches match, unless its server lags."""
+        if self._behind is None:
+            self._notify(event)
+
+    def _notify(self, event: WatchEvent) -> None:
         for watch in self._watches.take(event):
             self._answer(watch, event)
 
     async def _write(self, ops: list[Op], make_parents: bool = False) -> list[OpResult]:
         self._ensemble.on_write(self, ops)
-        return await self._call(
-            ops[0].path,
-            lambda: self._ensemble.apply(ops, self._session, make_parents=make_parents),
-        )
+
+        def write() -> list[OpResult]:
+            try:
+                return self._ensemble.apply(ops, self._session, make_parents=make_parents)
+            finally:
+                # A server responds to a write once it knows of it, and of all before it.
+                self._learn(math.inf)
+
+        return await self._call(ops[0].path, write)
+
+    # A server that lags
+
+    @property
+    def _tree(self) -> Tree:
+        return self._ensemble.tree if self._behind is None else self._behind
+
+    def lag(self, by_s: float) -> None:
+        self._lag_s = by_s
+        if self._behind is None:
+            self._behind = Tree(self._ensemble.tree.nodes)
+
+    def catch_up(self) -> None:
+        self._learn(math.inf)
+        self._behind = None
+
+    def follow(self, transaction: ZnodeTransaction) -> None:
+        if self._behind is not None:
+            due_s = self._loop.time() + self._lag_s
+            self._unapplied.append((due_s, transaction))
+            self._loop.call_at(due_s, self._learn, due_s, context=self._ensemble.context)
+
+    def _learn(self, until_s: float) -> None:
+        while self._unapplied and self._unapplied[0][0] <= until_s:
+            _, transaction = self._unapplied.popleft()
+            assert self._behind is not None
+            self._behind.change(transaction.changes)
+            for event in transaction.events:
+                self._notify(event)
 
     async def _call(self, path: str, work: Callable[[], T]) -> T:
         if not self._is_connected:

@@ -100,9 +100,12 @@ class GroupCoordinator:
         return coordinator
 
     def mark_unknown(self, reason: str) -> None:
-        """Forget the coordinator: it has moved or cannot be reached."""
+        """Forget the coordinator: it has moved or cannot be reached. Others are asked for it: it
+        may still name itself.
+        """
         if self.node is not None:
             _logger.info("the coordinator of group %s is lost: %s", self.group_id, reason)
+            self.cluster.doubt(self.node.id)
             self.node = None
 
     async def close(self) -> None:

@@ -461,7 +461,9 @@ class TransactionManager:
             if action is TransactionAction.DONE:
                 return response
             if action is TransactionAction.MOVED:
-                self._coordinators.pop(self._key(group), None)
+                moved = self._coordinators.pop(self._key(group), None)
+                if moved is not None:
+                    self._cluster.doubt(moved)  # it may still name itself
             elif action is not TransactionAction.AGAIN:
                 refusal = KafkaError(code, f"{api_name(api)} was refused")
                 self._refuse(refusal, action, of_open=api in _OF_OPEN)
