@@ -125,6 +125,9 @@ class ConfigManager:
             for name, id in topics.items()
             if name not in self.topics or (id.int and self._topic_ids.get(name, id) != id)
         ]
+        if unknown:
+            # The controller, which knows them, reads from another server.
+            await self._store.sync()
         reads = [partial(in_any_session, partial(self._topic_overrides, n)) for n in unknown]
         for name, overrides in zip(unknown, await gather(reads), strict=True):
             self.topics.pop(name, None)
@@ -183,24 +186,32 @@ class ConfigManager:
         while True:
             image = self._metadata.current
             plan = configs.plan(change, image, self._id, self._static, self._config())
-            if validate_only or plan.overrides == plan.was:
+            if validate_only:
                 return
             with suppress(BadVersion, NodeExists):
                 if await self._write(plan):
                     break
             # Another broker was faster: plan again from the new state.
             await in_any_session(partial(self._read_entity, *plan.entity))
-        self._publish(plan)
         changed = sorted(dict(plan.overrides.items() ^ plan.was.items()))
+        if not changed:
+            return
+        self._publish(plan)
         log.info("config of %s changed: %s", "/".join(plan.entity), ", ".join(changed))
 
     async def _write(self, plan: configs.ConfigPlan) -> bool:
-        """Write the plan; return False if the entity has changed since it was made."""
+        """Write the plan if it changes anything; return False if the entity has changed since it
+        was made."""
         entity_type, name = plan.entity
         path = znodes.config_path(entity_type, name)
+        if plan.overrides == plan.was:
+            # No write would fail if what this broker knows is outdated.
+            await self._store.sync()
         znode = await in_any_session(partial(self._store.find, path))
         if znodes.decode_config(entity_type, name, znode[0] if znode else b"") != dict(plan.was):
             return False
+        if plan.overrides == plan.was:
+            return True
         data = znodes.encode_config(plan.overrides)
         ops: list[Op] = [SetData(path, data, znode[1].version) if znode else Create(path, data)]
         if plan.kind is ResourceType.TOPIC:

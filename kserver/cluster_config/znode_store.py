@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
@@ -13,6 +14,7 @@ from kserver.errors import ErrorCode, KafkaError, StorageError, UnreadableZnode
 from kserver.world.session import RECONNECT_BACKOFF_S, in_any_session, until_connected
 from kserver.world.zookeeper import (
     BadVersion,
+    Check,
     ConnectionLost,
     Create,
     NoAuth,
@@ -77,6 +79,13 @@ class ZnodeStore:
             return None
         except NoAuth as error:
             raise UnreadableZnode(path, None, error) from error
+
+    async def sync(self) -> None:
+        """Return once the server that this client is connected to knows all that was written before
+        this call, in any session.  It may lag behind the leader of the ensemble."""
+        # As a write, it passes through the leader, also if it is refused.
+        with suppress(NoNode, NoAuth):
+            await in_any_session(partial(self._zookeeper.multi, [Check(znodes.TOPICS)]))
 
     async def children(self, path: str) -> list[str] | None:
         try:
