@@ -282,6 +282,31 @@ async def a_consumer_that_seeks(loop: SimLoop) -> None:
     cluster.check()
 
 
+async def a_consumer_of_an_isolated_leader(loop: SimLoop) -> None:
+    """It seeks where another member of its group has read, at the next leader: the former one has
+    no such offset."""
+    cluster = await started(loop)
+    config = ConsumerConfig.of(bootstrap_of(2) | {"auto.offset.reset": "earliest"})
+    async with (
+        producer_of(loop, cluster) as producer,
+        Consumer(config, random=loop.random) as consumer,
+    ):
+        await (await producer.send("t", b"0", partition=0))
+        partition = TopicPartition("t", 0)
+        consumer.assign([partition])
+        while not await consumer.poll(100):
+            assert loop.time() < 60
+        with isolated(loop, cluster, 2):
+            for _ in range(5):
+                await (await producer.send("t", b"1", partition=0))
+            await consumer.seek(partition, 5)
+            while not (records := await consumer.poll(100)):
+                assert loop.time() < 120
+            assert records[0].offset == 5
+    await cluster.until_all_in_sync()
+    cluster.check()
+
+
 async def a_new_client(loop: SimLoop) -> None:
     """The first address of bootstrap.servers is that of the paused broker."""
     cluster = await started(loop)
@@ -307,6 +332,7 @@ async def a_new_client(loop: SimLoop) -> None:
         a_member_of_the_next_coordinator,
         a_static_member_of_a_former_coordinator,
         a_consumer_that_seeks,
+        a_consumer_of_an_isolated_leader,
         a_new_client,
     ],
 )

@@ -115,6 +115,8 @@ class Fetcher:
         self._work = asyncio.Event()
         self._has_changed = asyncio.Event()
         self._stale = True
+        self._asked = self._answered = 0
+        """Numbers of the last Metadata request that was sent and of the last that was answered."""
         self._tasks: asyncio.TaskGroup | None = None
         self._isolation = ISOLATIONS[config.isolation_level]
 
@@ -181,7 +183,9 @@ class Fetcher:
                 return True
             self._stale = False
             create = self._config.allow_auto_create_topics
+            self._asked = number = self._asked + 1
             errors = await self._cluster.refresh(names, create=create)
+            self._answered = number
             for state in self._subscription:
                 error = errors.get(state.partition.topic)
                 if error is not None and not error.code.retriable:
@@ -488,6 +492,7 @@ class Fetcher:
             if near >= 0:
                 self._go_near(state, near)
                 return
+            state.out_of_range_since = None
             state.high_watermark = p.high_watermark
             state.last_stable_offset = getattr(p, "last_stable_offset", -1)
             state.log_start_offset = getattr(p, "log_start_offset", -1)
@@ -519,7 +524,7 @@ class Fetcher:
         elif code == ErrorCode.offset_out_of_range:
             # A replica may not have it yet, or no longer; only the leader's range is authoritative.
             if not self._leave_near(state, node):
-                self._out_of_range(state)
+                self._out_of_range(state, node)
         else:
             self._fail(state, KafkaError(code, f"fetching {state.partition}"))
 
@@ -542,10 +547,19 @@ class Fetcher:
         self.wake()
         return True
 
-    def _out_of_range(self, state: TopicPartitionState) -> None:
+    def _out_of_range(self, state: TopicPartitionState, leader: BrokerId) -> None:
         if state.completed_fetches:
             # Earlier fetches are read first; then the fetch is retried.
             self._hold_back(state)
+            return
+        if state.out_of_range_since is None:
+            state.out_of_range_since = self._asked
+        if state.out_of_range_since >= self._answered:
+            # Others are asked first for the leader: if this one is partitioned from the cluster, a
+            # later leader may have the offset. A reset would read everything again.
+            self._cluster.doubt(leader)
+            self._hold_back(state)
+            self._ask_for_metadata()
             return
         reset = self._default_reset()
         if reset is None:

@@ -28,7 +28,8 @@ class TopicPartitionState:
     """State of one assigned partition.
 
     `epoch` is the leader epoch of the record before the position, `checked_epoch` that of the
-    leader at which the position was validated (KIP-320); -1: unknown.
+    leader at which the position was validated (KIP-320); -1: unknown. `out_of_range_since` is
+    the last Metadata request before the leader first reported the position out of range.
     """
 
     partition: TopicPartition
@@ -37,6 +38,7 @@ class TopicPartitionState:
     checked_epoch: LeaderEpoch = -1
     unchecked: bool = False
     fetch_offset: Offset = -1
+    out_of_range_since: int | None = None
     reset: int | None = None
     recall: bool = False
     generation: int = 0
@@ -74,6 +76,7 @@ class TopicPartitionState:
         self.generation += 1
         self.error = None
         self.not_before = 0.0
+        self.out_of_range_since = None
         self.unchecked = False
         self.recall = False
 

@@ -145,7 +145,7 @@ def test_an_offset_out_of_range_is_reset_or_told():
         server.logs[T0].start = 5
         consumer.assign([T0])
         await consumer.seek(T0, 2)
-        await consumer.poll(50)
+        await consumer.poll(1000)
         assert await consumer.position(T0) == 9
 
     async def told(consumer, server):
