@@ -96,6 +96,7 @@ class BrokerChanges:
         await self._channels.send(batch, now.keys() - new_ids)
         if new_ids:
             await self._channels.send_full_state(new_ids)
+            await self._reassignments.stop_again(new_ids)
         await self._deletions.advance()
         await self._reassignments.advance()
 

@@ -19,7 +19,7 @@ The rules are those of `reassignment`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -147,6 +147,17 @@ class Reassignments:
         if self._noted and not self._noted & in_progress:
             self._noted.clear()
             await self._store.write([Delete(znodes.REASSIGN_PARTITIONS)])
+
+    async def stop_again(self, started: Collection[BrokerId]) -> None:
+        """Send StopReplica again to brokers that have started since: the first one was lost."""
+        batch, again = self._channels.new_batch(), set()
+        for key, waits_for in self._stopping.items():
+            if (info := self._find(key)) is not None:
+                topic = self._context.topics[key.topic]
+                for broker in waits_for.intersection(started):
+                    batch.stops(broker, [(topic, [info])], delete=True)
+                    again.add(broker)
+        await self._channels.send(batch, again)
 
     async def noted(self, data: bytes) -> None:
         """/admin/reassign_partitions holds this."""

@@ -47,6 +47,8 @@ FOUND_IN_ANY: Mapping[int, str] = {
     " earliest one",
     5000556: "a member that lost its partitions while it joined claimed them again, so that nobody"
     " else got one of them",
+    5101273: "a reassignment never ended, as the broker whose replica was removed restarted so fast"
+    " that the controller saw it with another registration, but never without",
     6100754: "a consumer believed a former leader, cut off from the cluster, that an offset of its"
     " successor is out of range, and began at the earliest one",
     277686830774: "a producer asked nobody but an isolated leader for metadata, since it had not"
