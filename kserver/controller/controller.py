@@ -428,7 +428,11 @@ class Controller:
             if self.is_active:
                 if await self._claim.is_held():
                     return
+                has_others = len(self._context.brokers) > 1
                 self._resign()
+                if has_others:
+                    # It was deposed, although its session lives: others cannot reach it.
+                    await asyncio.sleep(2 * GIVE_WAY_S)
             # Others stand first, as this broker alone may be unable to reach the deposed
             # controller.
             if await self._controller_failures.gives_way():

@@ -321,3 +321,27 @@ async def moved(loop: SimLoop) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_partition_moves_whoever_dies_meanwhile(seed: int) -> None:
     simulate(moved, seed)
+
+
+async def its_port_is_refused(loop: SimLoop) -> None:
+    """It lives and keeps its session, but nobody reaches it: another one must be elected, which
+    elects other leaders."""
+    cluster = SimulatedCluster(loop, 3)
+    await cluster.start()
+    former = await the_controller(cluster, loop)
+    for _ in range(3):
+        loop.network.refuse(f"b{former}")
+        loop.network.close(f"b{former}")
+        began_s = loop.time()
+        while controller(cluster) in (None, former):
+            await asyncio.sleep(0.1)
+            assert loop.time() - began_s < 3, "it was elected again"
+        loop.network.accept(f"b{former}")
+        await cluster.until_all_in_sync()
+        former = await the_controller(cluster, loop)
+    cluster.check()
+
+
+@pytest.mark.parametrize("seed", seeds(8))
+def test_a_controller_that_nobody_reaches_gives_way(seed):
+    simulate(its_port_is_refused, seed)

@@ -51,6 +51,7 @@ FOUND_IN_ANY: Mapping[int, str] = {
     " that the controller saw it with another registration, but never without",
     6100754: "a consumer believed a former leader, cut off from the cluster, that an offset of its"
     " successor is out of range, and began at the earliest one",
+    6101164: "a controller that was deposed since nobody reached it was elected again",
     277686830774: "a producer asked nobody but an isolated leader for metadata, since it had not"
     " reached the others once, long before",
 }

@@ -51,6 +51,7 @@ LIMITS_S: Mapping[str, tuple[int, str]] = {
     "integration/test_compiled.py": (300, "twenty modules are compiled, then tested"),
     "integration/test_gigabyte_reassignment.py": (300, "a gigabyte is written and moved twice"),
     "integration/test_reassignment_under_load.py": (240, "a hundred megabytes at 3 MB a second"),
+    "simulation/test_planted_bugs.py": (300, "up to forty seeds, each two seconds or more"),
     "soak/": (0, "soaks take as long as they are told to"),
 }
 """Seconds by the beginning of a file's path, and why; 0 is no limit."""
