@@ -54,7 +54,7 @@ class ClassicGroupMember:
         self.is_new = False
         """Whether its first JoinGroup is not answered yet, so that it sends no heartbeats."""
         self.has_new_id = False
-        """Whether no JoinGroup response has told it its id yet."""
+        """Whether no JoinGroup response has contained its id yet."""
 
     @property
     def is_waiting(self) -> bool:

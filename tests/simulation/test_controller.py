@@ -343,5 +343,5 @@ async def its_port_is_refused(loop: SimLoop) -> None:
 
 
 @pytest.mark.parametrize("seed", seeds(8))
-def test_a_controller_that_nobody_reaches_gives_way(seed):
+def test_an_unreachable_controller_gives_way(seed):
     simulate(its_port_is_refused, seed)
