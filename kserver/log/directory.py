@@ -124,6 +124,10 @@ class LogDirectory:
             log.info("log directory %s has free space again", self.path)
             self._full_at_s = None
 
+    async def sync(self) -> None:
+        """Make renamed and removed logs durable.  Raises OSError."""
+        await self._disk.offload(lambda: self._disk.sync_directory(self.path))
+
     def lock(self) -> MetaProperties | None:
         """Create the directory if it is missing, lock it, and return the content of
         meta.properties.

@@ -230,10 +230,12 @@ class LogManager:
         self._give_up(old_log)
 
     async def forget_deleted(self) -> None:
-        """Remove deleted logs from the checkpoints, so that after a crash their offsets do not
-        count for later logs of the same name.  (Kafka: LogManager.asyncDelete)"""
+        """Make deletions durable.  Remove deleted logs from the checkpoints too, so that after a
+        crash their offsets do not count for later logs of the same name.  (Kafka:
+        LogManager.asyncDelete)"""
         for name in _CHECKPOINTS:
             await self._write(name)
+        await self._in_each(LogDirectory.sync)
 
     def _delete_damaged(self, topic_partition: TopicPartition) -> None:
         self.missing.forget(topic_partition)
@@ -386,7 +388,7 @@ class LogManager:
                 self._removals.run(),
                 self.cleaner.run(),
                 self._every(self._flush_period_ms, self._flush_aged),
-                self._every(lambda: 1000, self._look_after_directories),
+                self._every(lambda: 1000, partial(self._in_each, self._look_after_directory)),
                 self._every(lambda: config.log_retention_check_interval_ms, self._delete_old),
                 self._every(
                     lambda: config.log_flush_offset_checkpoint_interval_ms,
@@ -489,10 +491,13 @@ class LogManager:
         await self._write(checkpoint.LOG_STARTS)
 
     async def _write(self, name: str) -> None:
+        await self._in_each(lambda directory: self._write_offsets(directory, name))
+
+    async def _in_each(self, work: Callable[[LogDirectory], Awaitable[None]]) -> None:
         for directory in self._directories:
             if directory.failure is None:
                 try:
-                    await self._write_offsets(directory, name)
+                    await work(directory)
                 except OSError as error:
                     self._not_written(directory, error)
 
@@ -565,17 +570,12 @@ class LogManager:
         logs = (*self.logs.values(), *self.futures.values())
         return [log for log in logs if self._directory_of[log.directory] is directory]
 
-    async def _look_after_directories(self) -> None:
-        for directory in self._directories:
-            if directory.failure is None:
-                try:
-                    await self._disk.offload(directory.check_there)
-                    if directory.is_full:
-                        # DeleteRecords, which makes room, could not write them.
-                        await self._write_offsets(directory, checkpoint.LOG_STARTS)
-                    await directory.look_for_room()
-                except OSError as error:
-                    self._not_written(directory, error)
+    async def _look_after_directory(self, directory: LogDirectory) -> None:
+        await self._disk.offload(directory.check_there)
+        if directory.is_full:
+            # DeleteRecords, which makes room, could not write them.
+            await self._write_offsets(directory, checkpoint.LOG_STARTS)
+        await directory.look_for_room()
 
     def _fail(self, directory: LogDirectory, error: Exception) -> StorageError:
         """Take a directory offline, with all its logs."""

@@ -127,7 +127,7 @@ class Scene:
 
 
 def scenario(test: Callable[[Scene], Awaitable[None]]) -> Callable[[], None]:
-    """Run an `async def test(scene)` in a simulation."""
+    """Run an `async def test(scene)` in a few simulations."""
 
     def run() -> None:
         async def main(loop: SimLoop) -> None:
@@ -137,7 +137,8 @@ def scenario(test: Callable[[Scene], Awaitable[None]]) -> Callable[[], None]:
             await scene.host.end_run()
             await scene.zookeeper.close()
 
-        simulate(main, seed=1)
+        for seed in range(5):
+            simulate(main, seed)
 
     run.__name__ = test.__name__
     return run
