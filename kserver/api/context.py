@@ -21,6 +21,7 @@ from kserver.network.quota import Quotas
 from kserver.peers.node_to_controller import NodeToControllerChannel
 from kserver.publisher import MetadataPublisher
 from kserver.replica.fetch_session import FetchSessions
+from kserver.replica.leadership import Leadership
 from kserver.replica.manager import ReplicaManager
 from kserver.replica.move import Moves
 from kserver.replica.purgatory import Purgatory
@@ -53,6 +54,7 @@ class Parts:
     logs: LogManager
     moves: Moves
     replicas: ReplicaManager
+    leadership: Leadership
     purgatory: Purgatory
     fetch_sessions: FetchSessions
     configs: ConfigManager

@@ -8,6 +8,9 @@ Behaviour:
 - Starts with the batch that holds the requested offset: clients skip the records before it.
 - Incremental sessions (KIP-227): a response names only partitions that changed since the last.
 - Records go from the log file to the socket by sendfile; they are not read here.
+- OFFSET_OUT_OF_RANGE beyond the end of a log is sent to consumers once ZooKeeper confirms that
+  this broker still leads, else NOT_LEADER_OR_FOLLOWER: a consumer that is cut off together with a
+  former leader would otherwise start over (auto.offset.reset).
 - A replica id of 0 or above must be another live broker's, on the inter-broker listener: it reports
   the follower's log end and broker epoch, and reads to the log's end.  Otherwise it is refused as
   Apache's broker does for an id that is not a replica's (CVE-2018-1288).
@@ -34,7 +37,8 @@ Request and response are decoded and encoded by hand: api/fetch_bytes.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+import asyncio
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from uuid import UUID
 
 from kserver.api import fetch_bytes, throttling
@@ -44,6 +48,7 @@ from kserver.model import NO_BROKER
 from kserver.network.conversation import Pending, Response, ResponseData
 from kserver.replica.fetch import FetchLimits, NotInMemory, Read, read, read_cold
 from kserver.replica.fetch_session import FINAL_EPOCH, NO_SESSION, Fetching, FetchPartition
+from kserver.replica.partition import Partition
 from kserver.wire.codec import RequestHeader
 
 KEY, VERSIONS = 1, range(4, 19)
@@ -128,7 +133,25 @@ class DelayedFetch:
         """Wait for the disk, then respond with the data that is available."""
         self._complete(await read_cold(self.parts.replicas, self.fetch_infos, self.limits, cold))
 
+    async def finish_confirmed(self, beyond: Sequence[Partition]) -> None:
+        """Respond that offsets are beyond the ends of these partitions' logs, except those that
+        this broker may not lead any more: another leader's log may be longer."""
+        leadership = self.parts.leadership
+        asked = {partition: leadership.is_current(partition) for partition in beyond}
+        await asyncio.wait(asked.values())
+        reads = read(self.parts.replicas, self.fetch_infos, self.limits)
+        if isinstance(reads, NotInMemory):
+            reads = await read_cold(self.parts.replicas, self.fetch_infos, self.limits, reads)
+        confirmed = {p for p, is_current in asked.items() if is_current.result() and p.is_leader}
+        self._send([_without_unconfirmed(self.parts, result, confirmed) for result in reads])
+
     def _complete(self, reads: Sequence[Read]) -> None:
+        if beyond := _beyond_ends(self.parts, self.limits, reads):
+            self.parts.spawn(self.finish_confirmed(beyond))
+        else:
+            self._send(reads)
+
+    def _send(self, reads: Sequence[Read]) -> None:
         self.pending.complete(
             _within_quotas(
                 self.header,
@@ -188,6 +211,10 @@ def handle_frame(
         or _is_enough(reads, min_bytes)
         or _has_news(parts, fetching, limits, reads)
     ):
+        if beyond := _beyond_ends(parts, limits, reads):
+            delayed = DelayedFetch(header, session, parts, fetching, limits, min_bytes, began_s)
+            parts.spawn(delayed.finish_confirmed(beyond))
+            return delayed.pending
         spent_s = parts.loop.time() - began_s if measured else 0.0
         return _within_quotas(header, session, parts, fetching, limits, reads, spent_s)
     _set_idle(fetching, limits, reads)
@@ -252,6 +279,38 @@ def _is_enough(reads: Sequence[Read], min_bytes: int) -> bool:
         ):
             return True
     return size >= min_bytes
+
+
+def _beyond_ends(parts: Parts, limits: FetchLimits, reads: Sequence[Read]) -> list[Partition]:
+    """Return partitions that this broker leads whose log ends before the offset that a consumer
+    fetches.  A former leader's log does so too."""
+    if limits.is_follower:
+        return []  # it is fenced by its leader epoch
+    return [
+        partition
+        for result in reads
+        if result.error is ErrorCode.offset_out_of_range
+        and (partition := _beyond_end(parts, result)) is not None
+        and partition.is_leader
+    ]
+
+
+def _beyond_end(parts: Parts, result: Read) -> Partition | None:
+    """Return the partition if its log ends before the offset that was to be read."""
+    fetch_info = result.fetch_info
+    partition = parts.replicas.partitions.get((fetch_info.topic or "", fetch_info.partition))
+    if partition is None or fetch_info.offset <= partition.log.log_end_offset:
+        return None
+    return partition
+
+
+def _without_unconfirmed(parts: Parts, result: Read, confirmed: Collection[Partition]) -> Read:
+    if result.error is not ErrorCode.offset_out_of_range:
+        return result
+    partition = _beyond_end(parts, result)
+    if partition is None or partition in confirmed:
+        return result
+    return result._replace(error=ErrorCode.not_leader_or_follower)
 
 
 def _has_news(parts: Parts, fetching: Fetching, limits: FetchLimits, reads: Sequence[Read]) -> bool:

@@ -115,7 +115,7 @@ class Assembly:
         def knows_roles() -> bool:
             return alive.is_registered and self.publisher.knows_roles
 
-        leadership = Leadership(
+        self.leadership = leadership = Leadership(
             world.zookeeper, broker_id, is_alone=config().zookeeper_connect is None
         )
         self.group_meters = group_meters = GroupMeters()
@@ -308,6 +308,7 @@ class Assembly:
             logs=self.logs,
             moves=self.moves,
             replicas=self.replicas,
+            leadership=self.leadership,
             purgatory=self.purgatory,
             fetch_sessions=sessions,
             configs=self.configs,
@@ -337,6 +338,7 @@ class Assembly:
                 self.controller,
                 self.logs,
                 self.replicas,
+                self.leadership,
                 self.moves,
                 self.groups,
                 self.transactions,

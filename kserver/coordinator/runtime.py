@@ -27,8 +27,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
 from kserver.coordinator.shard import Now, Outcome, Shard
 from kserver.coordinator.topics import partition_of
@@ -58,10 +58,6 @@ LOAD_BYTES = 1 << 20
 LOADED_FOR_S = 1.0
 """Minimum time between two loads of a shard, in seconds.  It prevents a loop if the shard cannot
 write the events that follow a load, as on a full disk."""
-
-CONFIRM_AGAIN_S = 0.02
-"""Minimum time between two confirmations that this broker leads a partition, in seconds: requests
-that are refused must not become load on ZooKeeper."""
 
 REFUSED = frozenset(
     {
@@ -118,14 +114,6 @@ class Loaded(Generic[S]):
         self.timer: asyncio.TimerHandle | None = None
 
 
-class Unconfirmed(NamedTuple, Generic[S]):
-    """Response that is right only if this broker still leads the partition."""
-
-    loaded: Loaded[S]
-    ticket: asyncio.Future[Any]
-    response: Any
-
-
 def _binds(response: Any) -> bool:
     """Return whether the client holds to the response, whatever later coordinators know."""
     if isinstance(response, KafkaError):
@@ -146,7 +134,7 @@ class CoordinatorRuntime(Generic[S]):
         purgatory: Purgatory,
         timeout_ms: Callable[[], int],
         knows_roles: Callable[[], bool],
-        is_current: Callable[[Partition], Awaitable[bool]],
+        is_current: Callable[[Partition], asyncio.Future[bool]],
         perform: Callable[[Any], None] | None = None,
     ) -> None:
         self.topic = topic
@@ -167,8 +155,6 @@ class CoordinatorRuntime(Generic[S]):
         self._unloaded: dict[int, Loaded[S]] = {}
         """Shards that are being loaded, or are waiting to be."""
         self._has_unloaded = asyncio.Event()
-        self._unconfirmed: list[Unconfirmed[S]] = []
-        self._has_unconfirmed = asyncio.Event()
         self._is_closed = False
 
     # Requests
@@ -323,26 +309,20 @@ class CoordinatorRuntime(Generic[S]):
     def _respond(self, loaded: Loaded[S], responses: Any) -> None:
         for ticket, response in responses:
             if _binds(response):
-                self._unconfirmed.append(Unconfirmed(loaded, ticket, response))
-                self._has_unconfirmed.set()
+                self._send_if_confirmed(loaded, ticket, response)
             else:
                 _settle(loaded, ticket, response)
 
-    async def _confirm(self) -> None:
-        """Send responses that wait for it as soon as this broker's leadership is confirmed."""
-        while True:
-            await self._has_unconfirmed.wait()
-            self._has_unconfirmed.clear()
-            unconfirmed, self._unconfirmed = self._unconfirmed, []
-            by_partition: dict[Loaded[S], list[Unconfirmed[S]]] = {}
-            for one in unconfirmed:
-                by_partition.setdefault(one.loaded, []).append(one)
-            for loaded, same in by_partition.items():
-                is_confirmed = await self._is_current_leader(loaded.partition)
-                for _, ticket, response in same:
-                    moved = KafkaError(ErrorCode.not_coordinator)
-                    _settle(loaded, ticket, response if is_confirmed else moved)
-            await asyncio.sleep(CONFIRM_AGAIN_S)
+    def _send_if_confirmed(
+        self, loaded: Loaded[S], ticket: asyncio.Future[Any], response: Any
+    ) -> None:
+        """Send a response that is right only if this broker still leads the partition."""
+
+        def send(confirmation: asyncio.Future[bool]) -> None:
+            moved = KafkaError(ErrorCode.not_coordinator)
+            _settle(loaded, ticket, response if confirmation.result() else moved)
+
+        self._is_current_leader(loaded.partition).add_done_callback(send)
 
     # Deadlines
 
@@ -434,13 +414,7 @@ class CoordinatorRuntime(Generic[S]):
             self._has_unloaded.set()
 
     async def run(self) -> None:
-        """Load waiting shards and confirm responses, until cancelled."""
-        async with asyncio.TaskGroup() as running:
-            running.create_task(self._load_waiting())
-            running.create_task(self._confirm())
-
-    async def _load_waiting(self) -> None:
-        """Load waiting shards, one after the other."""
+        """Load waiting shards, one after the other, until cancelled."""
         while True:
             await self._has_unloaded.wait()
             self._has_unloaded.clear()

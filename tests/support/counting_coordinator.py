@@ -198,9 +198,9 @@ class Host:
     def partition(self) -> Any:
         return self.parts.replicas.get(TOPIC, 0)
 
-    async def _is_current(self, _: Any) -> bool:
+    def _is_current(self, _: Any) -> asyncio.Future[bool]:
         self.checks += 1
-        return await self.leads
+        return self.leads
 
     def _make(self, _: int) -> Counter:
         self.made.append(self.kind())

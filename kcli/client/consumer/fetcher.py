@@ -518,7 +518,8 @@ class Fetcher:
             self.arrival.set()
         elif code in _ASK_AGAIN:
             _logger.debug("fetching %s: %s", state.partition, code.name)
-            self._leave_near(state, node)
+            if not self._leave_near(state, node) and code == ErrorCode.not_leader_or_follower:
+                self._cluster.doubt(node)  # it may still name itself
             self._hold_back(state)
             self._ask_for_metadata()
         elif code == ErrorCode.offset_out_of_range:
