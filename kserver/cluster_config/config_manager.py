@@ -30,7 +30,7 @@ from kserver.cluster_config.unreadable import UnreadableZnodes
 from kserver.cluster_config.znode_store import ZnodeStore, error_of, gather, make_persistent
 from kserver.config.broker import BrokerConfig
 from kserver.errors import ErrorCode, KafkaError, UnreadableZnode
-from kserver.metadata import ClusterMetadata, Features, MetadataCache, TopicInfo
+from kserver.metadata import NO_ID, ClusterMetadata, Features, MetadataCache, TopicInfo
 from kserver.model import NO_BROKER, BrokerId
 from kserver.world.session import in_any_session, until_connected
 from kserver.world.zookeeper import (
@@ -91,7 +91,7 @@ class ConfigManager:
         """Config overrides by topic name, of topics that existed when they were read."""
         self._topic_ids: dict[str, UUID] = {}
         """Ids of the topics in `topics`, by name: a topic may have been deleted and recreated
-        while this broker was down.  Unknown if read before the first update of a controller."""
+        while this broker was down.  Zero if unknown: read again once the controller sends it."""
 
     @property
     def features(self) -> Features:
@@ -123,7 +123,7 @@ class ConfigManager:
         unknown = [
             name
             for name, id in topics.items()
-            if name not in self.topics or (id.int and self._topic_ids.get(name, id) != id)
+            if name not in self.topics or (id.int and self._topic_ids.get(name) != id)
         ]
         if unknown:
             # The controller, which knows them, reads from another server.
@@ -305,15 +305,7 @@ class ConfigManager:
         # The notes first: a change during the other reads is then noted after them.
         notes = _numbers(await self._zookeeper.children(znodes.CONFIG_CHANGES, self._noted))
         store = self._store
-        names = await self._zookeeper.children(znodes.TOPICS)
-        overrides_of_topics = await gather([partial(self._topic_overrides, name) for name in names])
-        before = dict(self.topics)
-        self.topics.clear()
-        for name, overrides in zip(names, overrides_of_topics, strict=True):
-            if overrides is not None:
-                self.topics[name] = overrides
-            elif name in before:
-                self.topics[name] = before[name]
+        await self._load_topics()
         quotas = await stored.read_quotas(store, self._overrides)
         broker_configs = await stored.read_broker_configs(self._overrides, [self._id])
         group_configs = await stored.read_group_configs(store, self._overrides)
@@ -333,6 +325,30 @@ class ConfigManager:
         }
         self._metadata.update(image.with_topics(changed))
         self._last_note = max(notes, default=-1)
+
+    async def _load_topics(self) -> None:
+        ids = dict(self._topic_ids)
+        names = await self._zookeeper.children(znodes.TOPICS)
+        topics = await gather([partial(self._topic, name) for name in names])
+        # What is known of topics that were created during the reads is newer.
+        kept = {name for name, id in self._topic_ids.items() if ids.get(name) != id}
+        kept |= {name for name, (_, o) in zip(names, topics, strict=True) if o is None}
+        for name in self.topics.keys() - kept:
+            del self.topics[name]
+        for name, (id, overrides) in zip(names, topics, strict=True):
+            if name not in kept and overrides is not None:
+                self.topics[name] = overrides
+                self._topic_ids[name] = id
+
+    async def _topic(self, name: str) -> tuple[UUID, Mapping[str, str] | None]:
+        """Return the id of a topic, zero if unknown, and its overrides, None if they are
+        unreadable.  The id is read first: if the topic is recreated in between, `learn` reads
+        again."""
+        id = NO_ID
+        with suppress(UnreadableZnode):  # the controller reports it
+            if (znode := await self._store.find(znodes.topic_path(name))) is not None:
+                id = znodes.decode_topic(name, znode[0]).topic_id or NO_ID
+        return id, await self._topic_overrides(name)
 
     async def _read_features(self) -> Features:
         await self._zookeeper.exists(znodes.FEATURES, self._noted)

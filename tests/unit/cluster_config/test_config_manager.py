@@ -13,6 +13,7 @@ from kserver.cluster_config.config_manager import ConfigManager
 from kserver.cluster_config.znode_store import make_persistent
 from kserver.config.broker import BrokerConfig
 from kserver.metadata import ClusterMetadata, MetadataCache, TopicInfo
+from kserver.world.zookeeper import Create, Delete, Op
 from tests.support.clock import SimClock
 from tests.support.loop import SimLoop, simulate
 from tests.support.zookeeper import SimEnsemble
@@ -85,3 +86,37 @@ def test_an_update_during_the_read_of_one_changed_entity_is_kept(
         await asyncio.wait([running])
 
     simulate(main, 0)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_topic_that_is_recreated_around_the_load_has_its_own_config(seed: int) -> None:
+    async def main(loop: SimLoop) -> None:
+        ensemble = SimEnsemble(loop, SimClock(loop))
+        zookeeper, other = ensemble.client(), ensemble.client()
+        await zookeeper.start()
+        await other.start()
+        await make_persistent(other)
+        topic, config = znodes.topic_path("t"), znodes.config_path(znodes.TOPIC_CONFIGS, "t")
+
+        def created(id: UUID, retention_ms: str) -> list[Op]:
+            assignment = znodes.TopicAssignment(id, {0: (1,)})
+            overrides = {"retention.ms": retention_ms}
+            return [
+                Create(config, znodes.encode_config(overrides)),
+                Create(topic, znodes.encode_topic(assignment)),
+            ]
+
+        former, present = UUID(int=1), UUID(int=2)
+        await other.multi(created(former, "5"))
+        metadata = MetadataCache(ClusterMetadata("cluster"))
+        configs = ConfigManager(zookeeper, metadata, BrokerConfig, 1, lambda _image, _topics: None)
+        loading = asyncio.create_task(configs.load())
+        await asyncio.sleep(loop.random.uniform(0, 0.02))
+        await other.multi([Delete(topic), Delete(config), *created(present, "6")])
+        if loop.random.random() < 0.5:
+            await configs.learn({"t": present})
+        await loading
+        await configs.learn({"t": present})
+        assert configs.overrides_of("t") == {"retention.ms": "6"}
+
+    simulate(main, seed)
