@@ -48,6 +48,14 @@ class Known:
     written: dict[tuple[int, int], str] = field(default_factory=dict)
     """Acknowledged values, by partition and offset."""
 
+    def inherit(self, former: Known) -> None:
+        """Forget what a request about a former topic of this name may change: if it got no
+        response, a broker that was cut off may carry it out when the cut heals.
+        """
+        self.partitions = None if former.partitions is None else self.partitions
+        self.retention = None if former.retention is None else self.retention
+        self.replicas |= {p: None for p, replicas in former.replicas.items() if replicas is None}
+
 
 class Churns(Workload):
     """One client makes all changes, so it knows the expected state. A topic whose existence is
@@ -61,6 +69,8 @@ class Churns(Workload):
         )
         """The topics by name; None for one that does not exist."""
         self._named = TOPICS
+        self._last: dict[str, Known] = {}
+        """The last topic of each name that was deleted."""
         self._gone: set[UUID] = set()
         self._former: set[str] = set()
         """Values that were written to deleted topics."""
@@ -114,7 +124,9 @@ class Churns(Workload):
                 raise made
         assert made.id is not None
         assert made.id not in self._gone, f"{topic} is back"
-        self._known[topic] = Known(made.id, partitions)
+        self._known[topic] = known = Known(made.id, partitions)
+        if topic in self._last:
+            known.inherit(self._last[topic])
 
     async def _delete(self, swarm: Swarm, admin: Admin, topic: str, known: Known) -> None:
         with self._left_alone_unless_answered(topic):
@@ -122,6 +134,7 @@ class Churns(Workload):
             if refused is not None:
                 raise refused
         self._gone.add(known.id)
+        self._last[topic] = known
         self._former |= set(known.written.values())
         self._known[topic] = None
 
