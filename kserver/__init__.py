@@ -31,7 +31,8 @@ Where is ...?
     one of them: role, high watermark          replica/partition.py
     progress of followers, in-sync replicas    replica/isr.py; truncation of diverging logs:
                                                replica/truncation.py
-    followers: fetching                        replica/fetcher.py; incremental fetch sessions:
+    followers: fetching                        replica/fetcher.py, replica/fetcher_manager.py;
+                                               incremental fetch sessions:
                                                replica/follower_session.py
     reads for consumers and followers          replica/fetch.py; their fetch sessions:
                                                replica/fetch_session.py

@@ -33,7 +33,8 @@ from kserver.metrics.names import Metric
 from kserver.metrics.text import CONTENT_TYPE, Metrics, Sample
 from kserver.model import NO_BROKER
 from kserver.network.http import Page
-from kserver.replica.fetcher import ReplicaFetcher, ReplicaFetcherManager
+from kserver.replica.fetcher import ReplicaFetcher
+from kserver.replica.fetcher_manager import ReplicaFetcherManager
 from kserver.replica.partition import Partition
 from kserver.wire.codec import api_name
 

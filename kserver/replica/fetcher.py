@@ -6,20 +6,22 @@
     diverging  the log is truncated where it diverges (truncation.py), and fetched again
     behind     the leader's log starts after the end of the local one, which is truncated fully
                and restarts at the leader's start
+    unaligned  that start lies within a batch, after DeleteRecords: the log restarts where the
+               batch begins, as it is appended whole
     throttled  not fetched while the rate is exceeded (throttle.py), unless the replica is caught up
     refused    retried after a backoff, which grows up to `replica.fetch.backoff.ms`, or in the
                next leader epoch
     moved      the connection is closed once the metadata has another address of the leader
 
-A fetcher follows one leader; a leader's partitions are spread over `num.replica.fetchers` of them.
+A fetcher follows one leader (fetcher_manager.py).
 Responses for a partition whose leader epoch has ended meanwhile are dropped.  A truncation that has
 begun is completed, even if the leader changes: until then the log refuses appends and its end is
-not known.  `truncations_ended` waits for that before a role is assigned.
+not known.
 
 The next fetch is sent once the whole previous response was appended, since its offsets are not
 known before.
 
-(Kafka: AbstractFetcherThread, ReplicaFetcherManager.)
+(Kafka: AbstractFetcherThread; UnexpectedAppendOffsetException for an unaligned start.)
 """
 
 from __future__ import annotations
@@ -27,8 +29,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import zlib
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -36,19 +37,18 @@ from kserver.config.broker import BrokerConfig
 from kserver.errors import ErrorCode, KafkaError, ProtocolError, StorageError
 from kserver.metadata import ClusterMetadata, MetadataCache
 from kserver.metrics.meters import OneMinuteRate, ReplicationMeters
-from kserver.model import NO_BROKER, BrokerId, LeaderEpoch, TopicPartition
+from kserver.model import BrokerId, LeaderEpoch, TopicPartition
 from kserver.peer import Peer, PeerOptions
 from kserver.replica import fetch_bytes
 from kserver.replica.fetch_bytes import FetchedPartition, FetchRequestLimits
 from kserver.replica.follower_session import FollowerSession, PartitionKey, Position
 from kserver.replica.partition import Partition
 from kserver.replica.throttle import ReplicationQuota, is_listed
-from kserver.replica.truncation import truncation_offset
+from kserver.replica.truncation import truncation_offset, unaligned_start
 from kserver.wire import versions
 from kserver.wire.api_key import ApiKey
 from kserver.wire.special_offsets import EARLIEST, LATEST
 from kserver.world.clock import Clock
-from kserver.world.running_parts import RunningParts
 
 log = logging.getLogger(__name__)
 
@@ -385,6 +385,13 @@ class ReplicaFetcher:
                 await self._truncate(partition, end)
                 return
             if records:
+                base = unaligned_start(own.log_start_offset, own.log_end_offset, records)
+                if base is not None:
+                    await self._truncate_uninterrupted(
+                        partition, own.truncate_fully_and_start_at(base)
+                    )
+                    if not self._is_current(partition, position.leader_epoch):
+                        return
                 own.append_as_follower(records, self._context.clock.now_ms())
                 self._changed[partition] = None
                 self._context.meters.bytes_in += len(records)
@@ -501,98 +508,3 @@ class ReplicaFetcher:
 
 def _key(partition: Partition) -> PartitionKey:
     return partition.topic_id.bytes, partition.topic_partition.partition
-
-
-class _FetcherKey(NamedTuple):
-    leader: BrokerId
-    number: int
-
-
-class ReplicaFetcherManager:
-    """Fetchers of one broker; each starts with its first partition and ends with its last."""
-
-    def __init__(self, context: FetcherContext) -> None:
-        self._context = context
-        self._fetchers: dict[_FetcherKey, ReplicaFetcher] = {}
-        self._places: dict[Partition, _FetcherKey] = {}
-        self._ending: list[ReplicaFetcher] = []
-        """Fetchers without partitions that were still truncating a log when they lost the last
-        one."""
-        self._running = RunningParts[ReplicaFetcher]()
-        self._number = context.config().num_replica_fetchers
-        """Number of fetchers per leader."""
-
-    @property
-    def running(self) -> Collection[ReplicaFetcher]:
-        return self._fetchers.values()
-
-    def assign(self, partition: Partition) -> None:
-        """Reassign the partition to a fetcher after its role, leader or epoch changed or it was
-        dropped."""
-        before, place = self._places.pop(partition, None), self._place(partition)
-        if before is not None and before != place:
-            self._leave(partition, before)
-        if place is None:
-            return
-        self._places[partition] = place
-        fetcher = self._fetchers.get(place)
-        if fetcher is None:
-            name = f"broker-{self._context.broker_id}-fetcher-{place.number}"
-            fetcher = ReplicaFetcher(place.leader, name, self._context)
-            self._fetchers[place] = fetcher
-            self._running.start(fetcher)
-        fetcher.add(partition)
-
-    def _place(self, partition: Partition) -> _FetcherKey | None:
-        leader = partition.leader_id
-        if not partition.is_hosted or partition.is_leader or leader == NO_BROKER:
-            return None
-        if partition.log.failure is not None:
-            return None
-        topic, index = partition.topic_partition
-        return _FetcherKey(leader, (zlib.crc32(topic.encode()) + index) % self._number)
-
-    def resize(self) -> None:
-        """Apply a changed `num.replica.fetchers`."""
-        number = self._context.config().num_replica_fetchers
-        if number != self._number:
-            self._number = number
-            for partition in list(self._places):
-                self.assign(partition)
-
-    @property
-    def lost_leaders(self) -> frozenset[BrokerId]:
-        """Leaders that most likely are down, so that other brokers will soon lead."""
-        fetchers = self._fetchers.items()
-        return frozenset(place.leader for place, fetcher in fetchers if fetcher.has_lost_leader)
-
-    def truncating(
-        self, keys: Collection[TopicPartition]
-    ) -> dict[TopicPartition, asyncio.Future[None]]:
-        """Return those of these logs that are being truncated, with a future that is done
-        afterwards."""
-        self._ending = [fetcher for fetcher in self._ending if fetcher.truncations]
-        fetchers = (*self._fetchers.values(), *self._ending)
-        return {key: done for f in fetchers for key, done in f.truncations.items() if key in keys}
-
-    async def truncations_ended(self, keys: Collection[TopicPartition]) -> None:
-        """Wait until none of these logs is being truncated."""
-        while truncations := self.truncating(keys):
-            await asyncio.wait(truncations.values())
-
-    def _leave(self, partition: Partition, place: _FetcherKey) -> None:
-        fetcher = self._fetchers[place]
-        fetcher.remove(partition)
-        if fetcher.is_idle:
-            del self._fetchers[place]
-            self._running.let_end(fetcher)
-            fetcher.end()
-            if fetcher.truncations:
-                self._ending.append(fetcher)
-
-    def apply(self, image: ClusterMetadata) -> None:
-        for fetcher in self._fetchers.values():
-            fetcher.apply(image)
-
-    async def run(self) -> None:
-        await self._running.run()

@@ -3,9 +3,9 @@
 A broker that was paused or cut off may not have learned yet that the controller elected another
 leader.  What it appends then is never committed.  What it answers from memory would be believed.
 
-    asked     a question about a partition in a leader epoch; the same one is asked once
-    asking    all that were asked; what is asked meanwhile waits for the next round, as a response
-              counts only for the time before ZooKeeper received the request
+Each question is about one partition in one leader epoch.  All callers of a question share its
+answer.  Questions are sent in rounds; a question that comes up during a round waits for the next,
+since ZooKeeper may have answered the same one before.
 """
 
 from __future__ import annotations

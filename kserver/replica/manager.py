@@ -26,7 +26,8 @@ from kserver.model import NO_BROKER, NO_EPOCH, BrokerId, Offset, TopicPartition
 from kserver.peers.node_to_controller import NodeToControllerChannel
 from kserver.replica.alter_partition import AlterPartitionManager
 from kserver.replica.fetch_session import FetchPartition
-from kserver.replica.fetcher import FetcherContext, ReplicaFetcherManager
+from kserver.replica.fetcher import FetcherContext
+from kserver.replica.fetcher_manager import ReplicaFetcherManager
 from kserver.replica.isr import SessionClock
 from kserver.replica.offline import OfflinePartitions
 from kserver.replica.partition import Partition, PartitionContext

@@ -22,6 +22,7 @@ from typing import NamedTuple
 from kserver.errors import ErrorCode, KafkaError
 from kserver.log.leader_epochs import EpochEnd, LeaderEpochCache
 from kserver.model import NO_EPOCH, LeaderEpoch, Offset
+from kserver.wire.batch import HEADER, HEADER_SIZE
 
 
 class DivergingEpoch(NamedTuple):
@@ -57,3 +58,15 @@ def truncation_offset(
     # The leader's epoch is not in this log, so nothing after the one before it is the leader's.
     # Whether that one is, the next fetch will show (KIP-279).
     return own.end_offset
+
+
+def unaligned_start(
+    log_start_offset: Offset, log_end_offset: Offset, records: bytes | memoryview
+) -> Offset | None:
+    """Return the base offset of the first batch if an empty log, between these offsets, starts
+    within it; else None.  A leader's log starts within a batch after a DeleteRecords."""
+    if log_start_offset != log_end_offset or len(records) < HEADER_SIZE:
+        return None
+    (base_offset, _, _, _, _, _, last_offset_delta, *_) = HEADER.unpack_from(records)
+    is_within = 0 <= base_offset < log_end_offset <= base_offset + last_offset_delta
+    return base_offset if is_within else None

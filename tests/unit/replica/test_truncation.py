@@ -13,7 +13,13 @@ import pytest
 from kserver.errors import ErrorCode, KafkaError
 from kserver.log.leader_epochs import UNDEFINED, EpochEnd, EpochStart, LeaderEpochCache
 from kserver.replica.isr import Leader
-from kserver.replica.truncation import DivergingEpoch, divergence, truncation_offset
+from kserver.replica.truncation import (
+    DivergingEpoch,
+    divergence,
+    truncation_offset,
+    unaligned_start,
+)
+from tests.support.logs import batch
 
 REPLICAS = (1, 2, 3)
 STEPS = 150
@@ -261,3 +267,21 @@ def test_a_follower_cuts_there(diverging, expected):
 def test_a_follower_that_knows_no_epochs_takes_the_leaders_word():
     assert truncation_offset(LeaderEpochCache(), 35, DivergingEpoch(4, 25)) == 25
     assert truncation_offset(LeaderEpochCache(), 35, DivergingEpoch(4, 45)) == 35
+
+
+@pytest.mark.parametrize(
+    ("log_start", "log_end", "base"),
+    [
+        (12, 12, 10),
+        (14, 14, 10),
+        (10, 10, None),  # the batch begins where the log does
+        (15, 15, None),  # the batch ends before
+        (11, 12, None),  # the log has records: the logs diverge
+        (9, 9, None),
+    ],
+)
+def test_an_empty_log_that_starts_within_a_batch_has_to_hold_all_of_it(log_start, log_end, base):
+    records = bytearray(batch(5))
+    records[:8] = (10).to_bytes(8)
+    assert unaligned_start(log_start, log_end, records) == base
+    assert unaligned_start(log_start, log_end, records[:60]) is None
