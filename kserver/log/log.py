@@ -102,14 +102,9 @@ class Log:
         """
         try:
             home.disk.make_directories(directory)
+            producers = ProducerStateManager(home.producer_expiration_ms)
             recovered = recovery.Recovery(
-                home.disk,
-                directory,
-                config,
-                stored,
-                now_ms,
-                ProducerStateManager(home.producer_expiration_ms),
-                home.random,
+                home.disk, directory, config, stored, now_ms, producers, home.random
             ).run()
         except OSError as error:
             raise storage_error(directory, error) from error
@@ -506,7 +501,8 @@ class Log:
         """Remove the records of `offset` and above, and the batch that `offset` lies in.
 
         The log then ends after the last remaining batch.  The caller is a follower.  Appends are
-        refused meanwhile, and, if the call is cancelled, until the log is opened again.
+        refused meanwhile, and, if the call is cancelled, until the log is opened again.  Raises
+        NoRoom before anything has changed, StorageError.
         """
         if self._refusal is not None:
             raise self._refusal
@@ -573,10 +569,15 @@ class Log:
         await self._housekeeping.stop_cleaning(self)
 
     async def _lower_recovery_point(self, offset: Offset) -> None:
-        """Lower it before the cut: else a crash right after the cut would look like damage."""
-        if offset < self.recovery_point:
+        """Lower it before the cut: else a crash right after the cut would look like damage.  Raises
+        NoRoom if the disk is full; the log is as it was then."""
+        if offset < (before := self.recovery_point):
             self.recovery_point = offset
-            await self._housekeeping.recovery_point_lowered(self)
+            try:
+                await self._housekeeping.recovery_point_lowered(self)
+            except NoRoom:
+                self.recovery_point, self._refusal = before, self.failure
+                raise
 
     def _end_at(self, offset: Offset) -> None:
         self._segments.forget()

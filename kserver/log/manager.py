@@ -361,9 +361,9 @@ class LogManager:
         try:
             await self._write_offsets(directory, name)
         except OSError as error:
-            if name == checkpoint.RECOVERY_POINTS:
-                raise self._fail(directory, error) from error
             self._not_written(directory, error)
+            if name == checkpoint.RECOVERY_POINTS:
+                raise storage_error(directory.path, error) from error
 
     def no_room(self, refused: Log, error: NoRoom) -> None:
         if (directory := self._directory_of.get(refused.directory)) is not None:
