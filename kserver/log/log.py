@@ -83,7 +83,7 @@ class Log:
         self._refusal: Exception | None = None
         """Error that appends raise: the failure, or that the log is closed or being truncated."""
         self.truncations = 0
-        """Number of truncations begun; a result read before one may no longer be valid."""
+        """Counts the begins and ends of truncations; what was read before one may be invalid."""
         self.reconfigure(config)
 
     @classmethod
@@ -203,23 +203,17 @@ class Log:
             leader_epoch=leader_epoch,
             compacted=self._compacted,
         )
-        batch = batches[0]
+        batch, start = batches[0], self.log_start_offset
         if batch.producer_id >= 0:
             if batch.attributes & CONTROL:
                 marker = read_control_record(RecordBatch(buffer).records()[0])
                 self.producers.check_marker(batch, marker.coordinator_epoch)
-            elif (repeated := self.producers.check(batch, origin)) is not None:
+            elif (prior := self.producers.check(batch, origin)) is not None:
                 return Appended(
-                    repeated.first_offset,
-                    repeated.last_offset,
-                    repeated.timestamp,
-                    self.log_start_offset,
-                    duplicate=True,
+                    prior.first_offset, prior.last_offset, prior.timestamp, start, duplicate=True
                 )
         self._append(buffer, batches, now_ms)
-        return Appended(
-            batch.base_offset, batch.last_offset, log_append_time, self.log_start_offset
-        )
+        return Appended(batch.base_offset, batch.last_offset, log_append_time, start)
 
     def append_as_follower(self, records: memoryview, now_ms: int) -> Appended | None:
         """Append the leader's batches with their offsets and epochs, except a last incomplete one.
@@ -391,18 +385,23 @@ class Log:
     async def flush(self) -> Offset:
         """Flush everything appended before the call, and return the recovery point.  A call while a
         flush runs joins the next one."""
-        end = self.log_end_offset
+        end = self._flush_end
         while self.failure is None and (self.recovery_point < end or self._flusher.is_behind):
             await self._flusher.idle()
             if self.recovery_point < end or self._flusher.is_behind:
                 await self._flush_round()
-            end = min(end, self.log_end_offset)
+            end = min(end, self._flush_end)
         if self.failure is not None:
             raise self.failure
         return self.recovery_point
 
+    @property
+    def _flush_end(self) -> Offset:
+        # During a truncation no offset counts as flushed: it may not exist any more afterwards.
+        return 0 if isinstance(self._refusal, KafkaError) else self.log_end_offset
+
     async def _flush_round(self) -> None:
-        end, truncations = self.log_end_offset, self.truncations
+        end, truncations = self._flush_end, self.truncations
         active = self._segments.active
         segments = self._segments.starting_at(self.recovery_point)
 
@@ -580,6 +579,7 @@ class Log:
                 raise
 
     def _end_at(self, offset: Offset) -> None:
+        self.truncations += 1
         self._segments.forget()
         self.log_end_offset = offset
         self.log_start_offset = min(self.log_start_offset, offset)

@@ -9,6 +9,7 @@ import pytest
 
 from kserver.config.topic import TopicConfig
 from kserver.errors import ErrorCode
+from kserver.log.log import Log
 from kserver.log.recovery import StoredOffsets
 from kserver.wire.batch import Record
 from tests.support.clock import SimClock
@@ -16,6 +17,7 @@ from tests.support.disk import SimDisk
 from tests.support.logs import Keeper, batch, open_log, read_all
 from tests.support.loop import SimLoop, simulate
 from tests.unit.log.test_log import append, make_log, refused
+from tests.unit.log.test_manager import Host, run
 
 
 @pytest.mark.parametrize("offset", range(15))
@@ -116,3 +118,36 @@ def test_what_an_epoch_ended_with_is_told() -> None:
     assert log.end_offset_for_epoch(3) == (1, 2)
     assert log.end_offset_for_epoch(4) == (4, 3)
     assert log.end_offset_for_epoch(5) == (-1, -1)
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("fully", [True, False])
+def test_a_flush_during_a_truncation_does_not_count_what_is_cut_off(fully: bool, seed: int) -> None:
+    """Else the next start, after a kill, takes the log for damaged, and the partition is lost."""
+
+    async def scenario(host: Host) -> None:
+        await host.start()
+        log = host.create()
+        host.append(log, 10)
+        flushing = asyncio.create_task(flush_often(host, log))
+        await asyncio.sleep(host.loop.random.uniform(0, 0.01))
+        await (log.truncate_fully_and_start_at(4) if fully else log.truncate_to(4))
+        log.check()
+        host.append(log, 1)
+        flushing.cancel()
+        await asyncio.wait([flushing])
+        log.check()
+        await host.manager.write_checkpoints(log)
+        await host.kill()
+        await host.start()
+        (log,) = host.manager.logs.values()
+        assert (log.log_end_offset, log.failure) == (5, None)
+        await host.stop()
+
+    async def flush_often(host: Host, log: Log) -> None:
+        while True:
+            await asyncio.sleep(host.loop.random.expovariate(1000))
+            log.assign_epoch(log.epochs.latest_epoch + 1, log.log_end_offset)
+            await log.flush()
+
+    run(scenario, seed=seed)
