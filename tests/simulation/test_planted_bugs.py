@@ -45,7 +45,7 @@ from tests.support.checks import CHECKS, Anomalies
 from tests.support.loop import simulate
 from tests.support.swarm import MEDDLER, swarm
 
-SEEDS = 40
+SEEDS = 150
 
 
 @dataclass(frozen=True)

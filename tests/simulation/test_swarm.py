@@ -49,9 +49,14 @@ FOUND_IN_ANY: Mapping[int, str] = {
     " else got one of them",
     5101273: "a reassignment never ended, as the broker whose replica was removed restarted so fast"
     " that the controller saw it with another registration, but never without",
+    5201662: "a broker whose disk was full took both its log directories offline when it had to"
+    " truncate a log",
     6100754: "a consumer believed a former leader, cut off from the cluster, that an offset of its"
     " successor is out of range, and began at the earliest one",
     6101164: "a controller that was deposed since nobody reached it was elected again",
+    506397624707: "a flush during a truncation counted records as flushed that were cut off: after"
+    " a kill their log was taken for damaged",
+    506397624721: "a replica whose leader's log starts within a batch never came into sync",
     277686830774: "a producer asked nobody but an isolated leader for metadata, since it had not"
     " reached the others once, long before",
 }
