@@ -54,11 +54,11 @@ FOUND_IN_ANY: Mapping[int, str] = {
     6100754: "a consumer believed a former leader, cut off from the cluster, that an offset of its"
     " successor is out of range, and began at the earliest one",
     6101164: "a controller that was deposed since nobody reached it was elected again",
+    277686830774: "a producer asked nobody but an isolated leader for metadata, since it had not"
+    " reached the others once, long before",
     506397624707: "a flush during a truncation counted records as flushed that were cut off: after"
     " a kill their log was taken for damaged",
     506397624721: "a replica whose leader's log starts within a batch never came into sync",
-    277686830774: "a producer asked nobody but an isolated leader for metadata, since it had not"
-    " reached the others once, long before",
 }
 """The same, where the seed draws workloads and faults."""
 
