@@ -6,7 +6,8 @@ Behaviour:
 - `validate_only` checks the changes without making them.
 
 Errors: INVALID_REQUEST (an entity that is invalid or named twice, a key that is invalid for it or
-named twice, an invalid value), NOT_CONTROLLER, KAFKA_STORAGE_ERROR.
+named twice, an invalid value), NOT_CONTROLLER, REQUEST_TIMED_OUT (as in IncrementalAlterConfigs),
+KAFKA_STORAGE_ERROR.
 
 Versions:
 - v1 flexible

@@ -5,12 +5,14 @@ Behaviour:
   consumer groups, which need not exist; operations are set, delete, append and subtract (KIP-339).
 - Each resource is changed as a whole or not at all, independently of others; a change is in force
   by the time of the response.
+- Given up with REQUEST_TIMED_OUT if ZooKeeper has not taken it within zookeeper.session.timeout.ms:
+  the client may have sent it to another broker by then, and later changes after it.
 - Configs that name a class, a file, a command or a password are refused.
 - Loggers keep a level until the broker stops (KIP-412).
 
 Errors: INVALID_CONFIG (a topic's, a group's), INVALID_REQUEST (a broker's; a resource or key named
 twice, no value, a type of resource without configs here), INVALID_TOPIC_EXCEPTION,
-UNKNOWN_TOPIC_OR_PARTITION, NOT_CONTROLLER, KAFKA_STORAGE_ERROR.
+UNKNOWN_TOPIC_OR_PARTITION, NOT_CONTROLLER, REQUEST_TIMED_OUT, KAFKA_STORAGE_ERROR.
 
 Versions:
 - v1 flexible

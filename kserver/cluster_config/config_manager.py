@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -158,23 +158,43 @@ class ConfigManager:
     ) -> list[KafkaError | None]:
         """Change configs; return an error or None for each.  They are in effect when this
         returns."""
-        done: list[KafkaError | None] = []
+        refused = configs.refused(changes)
+
+        async def alter(at: int) -> KafkaError | None:
+            return refused[at] or await error_of(self._alter_config(changes[at], validate_only))
+
         # One after the other: a broker's own configs are validated with those of the cluster.
-        async with self._turn:
-            for change, error in zip(changes, configs.refused(changes), strict=True):
-                done.append(error or await error_of(self._alter_config(change, validate_only)))
-        return done
+        return await self._in_turn([partial(alter, at) for at in range(len(changes))])
 
     async def alter_quotas(
         self, alterations: Sequence[quotas.Alteration], *, validate_only: bool
     ) -> list[KafkaError | None]:
         twice = quotas.named_twice(alterations)
-        done = []
+
+        async def alter(alteration: quotas.Alteration) -> KafkaError | None:
+            return await error_of(self._alter_quota(alteration, twice, validate_only))
+
         # One after the other: two may need the same parent znode.
-        async with self._turn:
-            for alteration in alterations:
-                altered = self._alter_quota(alteration, twice, validate_only)
-                done.append(await error_of(altered))
+        return await self._in_turn([partial(alter, alteration) for alteration in alterations])
+
+    async def _in_turn(
+        self, alterations: Sequence[Callable[[], Awaitable[KafkaError | None]]]
+    ) -> list[KafkaError | None]:
+        """Make the alterations, one after the other; return an error or None for each.
+
+        They are given up after the time that a session lasts without ZooKeeper.  By then the client
+        may have sent them to another broker, and altered the same again: what is altered late, by a
+        broker that was cut off, would undo that.
+        """
+        done: list[KafkaError | None] = []
+        try:
+            async with asyncio.timeout(self._config().zookeeper_session_timeout_ms / 1000):
+                async with self._turn:
+                    for alter in alterations:
+                        done.append(await alter())
+        except TimeoutError:
+            error = KafkaError(ErrorCode.request_timed_out, "ZooKeeper did not respond in time.")
+            done += [error] * (len(alterations) - len(done))
         return done
 
     def features_changed(self, features: Features) -> None:

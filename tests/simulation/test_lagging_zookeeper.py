@@ -16,10 +16,11 @@ from tests.support.faults import FAULTS, OF_REQUEST
 from tests.support.loop import SimLoop, simulate
 from tests.support.seeds import seeds
 from tests.support.simulated import PORT
-from tests.support.simulated_cluster import SimulatedCluster
+from tests.support.simulated_cluster import SETTINGS, SimulatedCluster
 from tests.support.swarm import swarm
 
 LAG_S = 5.0
+SESSION_S = int(SETTINGS["zookeeper.session.timeout.ms"]) / 1000
 
 
 def admin_at(loop: SimLoop, broker: int) -> Admin:
@@ -88,3 +89,33 @@ def test_without_a_sync_it_is(monkeypatch, scenario):
 def test_whatever_breaks_besides_everything_promised_holds(seed):
     others = Random(seed).sample(sorted(FAULTS.keys() - OF_REQUEST), 2)
     simulate(partial(swarm, faults=[*OF_REQUEST, *others]), seed)
+
+
+async def an_alteration_that_waits(loop: SimLoop) -> None:
+    """Its broker is cut off from ZooKeeper; meanwhile another broker makes a later one."""
+    cluster = SimulatedCluster(loop, 3)
+    await cluster.start()
+    async with admin_at(loop, 1) as one, admin_at(loop, 2) as other:
+        await one.create_topics([NewTopic("t", 1)])
+        await cluster.until_in_sync("t", 1)
+        assert await retention_of(other, "t") != "1000"
+        cluster.zookeeper(2).silence()
+        resource = (ResourceType.TOPIC, "t")
+        changes = [
+            {resource: [ConfigChange("retention.ms", ConfigOp.SET, value)]} for value in "12"
+        ]
+        waiting = loop.create_task(other.incremental_alter_configs(changes[0]))
+        await asyncio.sleep(1)
+        waiting.cancel()
+        assert (await one.incremental_alter_configs(changes[1])) == {resource: None}
+        await asyncio.sleep(SESSION_S + loop.random.uniform(0, 60))
+        cluster.zookeeper(2).heal()
+        await asyncio.sleep(30)
+        for admin in (one, other):
+            assert await retention_of(admin, "t") == "2"
+    cluster.check()
+
+
+@pytest.mark.parametrize("seed", seeds(5))
+def test_an_alteration_is_not_made_long_after_its_client_has_given_it_up(seed):
+    simulate(an_alteration_that_waits, seed)

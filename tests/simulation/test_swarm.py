@@ -51,6 +51,8 @@ FOUND_IN_ANY: Mapping[int, str] = {
     " that the controller saw it with another registration, but never without",
     5201662: "a broker whose disk was full took both its log directories offline when it had to"
     " truncate a log",
+    5203109: "a broker that was cut off changed a config a minute after its client had sent the"
+    " change to another broker",
     6100754: "a consumer believed a former leader, cut off from the cluster, that an offset of its"
     " successor is out of range, and began at the earliest one",
     6101164: "a controller that was deposed since nobody reached it was elected again",
