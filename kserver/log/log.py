@@ -515,12 +515,11 @@ class Log:
         await self._begin_truncation()
         segments = self._segments.up_to(offset)
         segment = segments[-1]
-        has_producers = bool(self.producers.producers)
 
         def prepare() -> tuple[Cut, ProducerStateManager]:
             cut = segment.cut_at(offset)
             expiration_ms = self.producers.expiration_ms
-            if not has_producers:
+            if not self.producers.producers:  # appends, which add some, are refused
                 return cut, ProducerStateManager(expiration_ms)
             disk, now_ms = self._disk, self.flushed_ms
             return cut, replay_producers(disk, self.directory, expiration_ms, segments, cut, now_ms)
@@ -536,7 +535,8 @@ class Log:
         self.producers = producers
         self._end_at(cut.end_offset)
         await self._offload(lambda: self._shorten(segment, cut.position), may_repeat=False)
-        self._refusal = None
+        self._refusal = self.failure  # another log may have found that the disk failed
+        self._save_epochs_soon()
 
     async def truncate_fully_and_start_at(self, offset: Offset) -> None:
         """Remove all records; the log then starts and ends at `offset`."""
@@ -553,7 +553,8 @@ class Log:
         self.producers.clear()
         self.log_start_offset = offset
         self._end_at(offset)
-        self._refusal = None
+        self._refusal = self.failure  # another log may have found that the disk failed
+        self._save_epochs_soon()
 
     def _shorten(self, segment: LogSegment, position: int) -> None:
         # Durable at once: else a crash could bring back the records after the cut.
@@ -568,14 +569,14 @@ class Log:
         await self._housekeeping.stop_cleaning(self)
 
     async def _lower_recovery_point(self, offset: Offset) -> None:
-        """Lower it before the cut: else a crash right after the cut would look like damage.  Raises
-        NoRoom if the disk is full; the log is as it was then."""
+        """Lower it before the cut: a crash after that must not look like damage.  Raises NoRoom."""
         if offset < (before := self.recovery_point):
             self.recovery_point = offset
             try:
                 await self._housekeeping.recovery_point_lowered(self)
             except NoRoom:
                 self.recovery_point, self._refusal = before, self.failure
+                self._save_epochs_soon()
                 raise
 
     def _end_at(self, offset: Offset) -> None:
@@ -587,7 +588,6 @@ class Log:
         if self.cleaned_to is not None:
             self.cleaned_to = min(self.cleaned_to, offset)
         self.epochs.truncate_from_end(offset)
-        self._save_epochs_soon()
         self.update_high_watermark(self.high_watermark)
 
     def check(self) -> None:
