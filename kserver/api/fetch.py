@@ -429,8 +429,9 @@ def _changed(fetching: Fetching, reads: Sequence[Read]) -> list[Read]:
             changed.append(result)
             cached.high_watermark = result.high_watermark
             cached.log_start_offset = result.log_start_offset
-            if result.error is not ErrorCode.none:
-                # Repeat an error in each response until it is resolved.
+            if result.error is not ErrorCode.none or result.diverging is not None:
+                # Repeat an error in each response until it is resolved; a follower that has to
+                # truncate does not take the offsets of that response.
                 cached.high_watermark = -1
         if result.size:
             with_bytes.append(result.fetch_info.key)

@@ -58,6 +58,8 @@ FOUND_IN_ANY: Mapping[int, str] = {
     6101164: "a controller that was deposed since nobody reached it was elected again",
     277686830774: "a producer asked nobody but an isolated leader for metadata, since it had not"
     " reached the others once, long before",
+    262383849291: "a follower that truncated its log did not learn the high watermark again before"
+    " the next records",
     506397624707: "a flush during a truncation counted records as flushed that were cut off: after"
     " a kill their log was taken for damaged",
     506397624721: "a replica whose leader's log starts within a batch never came into sync",

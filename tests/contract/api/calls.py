@@ -109,6 +109,7 @@ def fetch_fields(
     max_bytes: int = 1 << 26,
     partition_max_bytes: int = 1 << 20,
     current_leader_epoch: int = -1,
+    last_fetched_epoch: int = -1,
     **fields: Any,
 ) -> dict[str, Any]:
     named = {"topic_id": topic.id} if version >= FIRST_WITH_TOPIC_IDS else {"topic": topic.name}
@@ -118,7 +119,7 @@ def fetch_fields(
             "fetch_offset": offset,
             "partition_max_bytes": partition_max_bytes,
             "current_leader_epoch": current_leader_epoch,
-            "last_fetched_epoch": -1,
+            "last_fetched_epoch": last_fetched_epoch,
             "log_start_offset": -1,
         }
         for partition, offset in offsets.items()

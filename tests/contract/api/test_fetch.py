@@ -388,6 +388,30 @@ def test_a_session_tells_that_the_log_begins_later(client, topic, version):
     assert ask(session_id, 3, {}) == (session_id, [])
 
 
+@versions_since(FIRST_FLEXIBLE)
+def test_a_session_sends_the_offsets_again_once_the_log_no_longer_diverges(
+    kind, client, topic, version
+):
+    def ask(session_id, epoch, offset):
+        fields = {"session_id": session_id, "session_epoch": epoch, "last_fetched_epoch": 0}
+        answer = client.call(KEY, version, **fetch_fields(version, topic, {0: offset}, **fields))
+        told = [
+            (p.diverging_epoch.end_offset, p.high_watermark)
+            for t in answer.responses
+            for p in t.partitions
+        ]
+        return answer.session_id, told
+
+    produce(client, PRODUCE_VERSION, topic, batch(b"a", b"b"))
+    session_id, told = ask(0, 0, 5)
+    assert told == [(2, 2)]
+    assert ask(session_id, 1, 5) == (session_id, [(2, 2)])
+    # From Apache, a follower that truncated learns the high watermark with the next records only.
+    sent = [(-1, 2)] if kind == brokers.OURS else []
+    assert ask(session_id, 2, 2) == (session_id, sent)
+    assert ask(session_id, 3, 2) == (session_id, [])
+
+
 @versions_since(7)
 def test_a_session_that_is_unknown_or_out_of_step_must_begin_anew(client, topic, version):
     def ask(session_id, epoch, offsets):
