@@ -44,6 +44,9 @@ MAX_STEPS = 20
 """Maximum number of steps printed before a question; --dry-run prints all."""
 MAX_TYPED_BYTES = 4096
 
+ENDING = (signal.SIGTERM, signal.SIGHUP)
+"""Signals that end a command like Ctrl-C."""
+
 _is_asking = False
 """Whether a question is on the terminal, which notices must not replace."""
 
@@ -83,9 +86,10 @@ def run(
         # Many thousands of records live for a moment, without cycles: a search for cycles at every
         # 700 new objects would cost a fifth of a consumer's time.
         gc.set_threshold(COLLECT_EVERY)
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                asyncio.get_running_loop().add_signal_handler(number, terminate, number)
+        loop = asyncio.get_running_loop()
+        handled = [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]
+        for number in handled:
+            loop.add_signal_handler(number, terminate, number)
         waiting = _Waiting(awaited) if awaited else contextlib.nullcontext()
         watched = _watch_reader(reader_has_gone) if while_read else contextlib.nullcontext()
         try:
@@ -96,6 +100,11 @@ def run(
             if not limit.expired():
                 raise
             raise TimeoutError(f"not done within {timeout_s:g} s") from error
+        finally:
+            # While the loop closes, a Ctrl-C would keep it from removing them: the next signal
+            # would be written to a closed descriptor.
+            for number in handled:
+                loop.remove_signal_handler(number)
 
     try:
         return asyncio.run(bounded())

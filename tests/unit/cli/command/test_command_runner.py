@@ -59,6 +59,25 @@ def test_a_signal_ends_the_work_in_order(number):
     assert (end.value.code, closed) == (128 + number, [True])
 
 
+def test_ctrl_c_while_the_loop_closes_leaves_no_closed_descriptor_for_signals():
+    loops = []
+
+    async def work():
+        loops.append(loop := asyncio.get_running_loop())
+        loop.close = interrupted
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run(work(), None)
+        assert signal.set_wakeup_fd(-1) == -1
+    finally:
+        del loops[0].close
+        loops[0].close()
+
+
 def test_a_signal_that_the_parent_ignores_stays_ignored():
     async def work():
         os.kill(os.getpid(), signal.SIGHUP)
