@@ -539,7 +539,7 @@ class Log:
         self._save_epochs_soon()
 
     async def truncate_fully_and_start_at(self, offset: Offset) -> None:
-        """Remove all records; the log then starts and ends at `offset`."""
+        """Remove all records; the log starts and ends at `offset`.  Raises like `truncate_to`."""
         if self._refusal is not None:
             raise self._refusal
         await self._begin_truncation()

@@ -56,8 +56,9 @@ async def a_leader_that_is_cut_off(loop: SimLoop) -> None:
     for other in (1, 3):
         loop.network.cut(f"b{FORMER}", f"b{other}")
     cluster.zookeeper(FORMER).silence()
-    while cluster.replicas("t", 0)[3].leader is None:
-        await asyncio.sleep(0.1)
+    async with asyncio.timeout(PATIENCE_S):
+        while cluster.replicas("t", 0)[3].leader is None:
+            await asyncio.sleep(0.1)
     await produce(loop, cluster, 5)
     assert cluster.replicas("t", 0)[FORMER].is_leader
     assert await error_of(cluster, FORMER, 5) is ErrorCode.not_leader_or_follower
