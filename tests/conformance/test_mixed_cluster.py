@@ -6,6 +6,8 @@ lost or duplicated.
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
@@ -16,6 +18,7 @@ from confluent_kafka.admin import (
     NewPartitions,
 )
 
+from kserver.wire.batch import batches
 from tests.support.brokers import OURS
 from tests.support.mixed_cluster import APACHE, PATIENCE_S, REPLICATION, MixedCluster, until
 from tests.support.process import BrokerProcess
@@ -249,6 +252,16 @@ def test_a_group_goes_on_when_its_coordinator_is_killed(cluster, load, coordinat
     cluster.until_in_sync(LOAD, PARTITIONS)
 
 
+def appended_twice(log):
+    """Return producer id, epoch and first sequence of each batch that was accepted twice."""
+    accepted = Counter(
+        (batch.producer_id, batch.producer_epoch, batch.base_sequence)
+        for batch in batches(memoryview(log))
+        if batch.base_sequence >= 0
+    )
+    return [batch for batch, count in accepted.items() if count > 1]
+
+
 def test_in_the_end_every_record_is_there_once_and_replicas_are_byte_equal(cluster, load):
     load.__exit__()
     load.check()
@@ -262,3 +275,4 @@ def test_in_the_end_every_record_is_there_once_and_replicas_are_byte_equal(clust
             logs = {cluster.log_of(id_, topic, partition) for id_ in replicas}
             assert len(replicas) == REPLICATION
             assert len(logs) == 1, f"{topic}-{partition} on {replicas}"
+            assert appended_twice(*logs) == [], f"{topic}-{partition}"

@@ -150,7 +150,9 @@ class SteadyLoad:
             self._producer.poll(PACE_S)
 
     def _count_epochs(self, statistics: str) -> None:
-        self._epochs = json.loads(statistics)["eos"]["epoch_cnt"]
+        # The count is of ids that a broker gave; the producer then raises its epoch by itself.
+        eos = json.loads(statistics)["eos"]
+        self._epochs = eos["epoch_cnt"] + eos["producer_epoch"]
 
     def _new_reader(self) -> threading.Thread:
         return threading.Thread(target=self._follow, daemon=True)
