@@ -257,7 +257,7 @@ def appended_twice(log):
     accepted = Counter(
         (batch.producer_id, batch.producer_epoch, batch.base_sequence)
         for batch in batches(memoryview(log))
-        if batch.base_sequence >= 0
+        if batch.producer_id >= 0 and batch.base_sequence >= 0
     )
     return [batch for batch, count in accepted.items() if count > 1]
 
