@@ -4,6 +4,8 @@
     a log is damaged in a way that no crash      the log is refused, with the remedy; its directory
     explains                                     stays online
     a partition is in two directories            the start fails: the right one is not known
+    the same, but a crash left one that was      that one, which is empty and has no topic id, is
+    not created completely                       removed
     the limit on open files is too low           the start fails
     two topics of the same name                  the older topic's log is set aside: the topic was
                                                  deleted and created again while the log's directory
@@ -141,9 +143,10 @@ class LogLoader:
             return
         other = self._logs.get(topic_partition)
         if other is not None:
-            if None in (other.topic_id, opened.topic_id) or other.topic_id == opened.topic_id:
+            former = self._former(other, opened)
+            if former is None:
                 raise _twice(other.directory, directory, topic_partition)
-            if self._created_ms(opened) <= self._created_ms(other):
+            if former is opened:
                 await self._set_aside(opened, directory, other)
                 return
             del self._logs[topic_partition]
@@ -151,19 +154,33 @@ class LogLoader:
         self._logs[topic_partition] = opened
         self._directory_of[path] = directory
 
+    def _former(self, one: Log, other: Log) -> Log | None:
+        """Return which of two logs is not the partition's, or None if that is not known."""
+        if _is_incomplete(one):
+            return one
+        if _is_incomplete(other):
+            return other
+        if None in (one.topic_id, other.topic_id) or one.topic_id == other.topic_id:
+            return None
+        return other if self._created_ms(other) <= self._created_ms(one) else one
+
     def _created_ms(self, partition_log: Log) -> int:
         return self._disk.modified_ms(f"{partition_log.directory}/{PARTITION_METADATA}")
 
     async def _set_aside(self, former: Log, directory: LogDirectory, present: Log) -> None:
-        """Rename the former topic's log; if that fails, `directory` goes offline, not the one being
-        read."""
+        """Rename the former log; if that fails, take `directory` offline, not the other."""
         former.abandon()
         of, random = former.topic_partition, self._home.random
-        rename = partial(directory.rename, former.directory, of, "stray", random, durably=True)
+        suffix = "delete" if _is_incomplete(former) else "stray"
+        rename = partial(directory.rename, former.directory, of, suffix, random, durably=True)
         try:
             path = await self._disk.offload(rename)
         except OSError as error:
             self._fail(directory, error)
+            return
+        if suffix == "delete":
+            log.info("%s: removing %s, which a crash left incomplete", of, former.directory)
+            self.left_over.append(path)
             return
         log.warning(
             "%s: the log in %s is of a former topic (topic id %s, the newer log %s has %s); it was"
@@ -216,6 +233,12 @@ class LogLoader:
             await self._open(directory, topic_partition)
         except (OSError, StorageError) as error:
             self._fail(directory, error)
+
+
+def _is_incomplete(one: Log) -> bool:
+    """Whether its creation was not completed: a full disk refused it, and a power loss undid the
+    removal of its directory."""
+    return one.topic_id is None and one.log_end_offset == 0
 
 
 def _twice(path: str, directory: LogDirectory, topic_partition: TopicPartition) -> DamagedLog:

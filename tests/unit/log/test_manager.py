@@ -215,12 +215,41 @@ def test_a_log_that_is_damaged_is_refused_and_its_directory_goes_on(
 def test_the_same_partition_in_two_directories_ends_the_start() -> None:
     async def scenario(host: Host) -> None:
         await host.start()
-        host.append(host.create(), 1)
+        host.append(log := host.create(), 1)
         await host.stop()
         host.disk = host.disk.kill()
-        host.disk.make_directories("/b/t-0")
+        name = f"t-0/{0:020d}.log"
+        other = "/b" if log.directory == "/a/t-0" else "/a"
+        host.disk.make_directories(f"{other}/t-0")
+        host.disk.replace_file(
+            f"{other}/{name}", host.disk.read_file(f"{log.directory}/{name[4:]}")
+        )
         with pytest.raises(DamagedLog, match="t-0 is in both"):
             await host.start()
+
+    run(scenario, directories="/a,/b")
+
+
+@pytest.mark.parametrize("incomplete", ["/a", "/b"])
+def test_a_log_that_was_not_created_completely_is_removed_where_there_is_another(
+    incomplete: str,
+) -> None:
+    """Its disk was full, and a power loss brought its directory back."""
+
+    async def scenario(host: Host) -> None:
+        manager = await host.start()
+        full = host.disk.fail("write_at", errno.ENOSPC, path=f"{incomplete}/*")
+        host.append(host.create(), 10)
+        full.clear()
+        await host.kill()
+        host.disk.make_directories(f"{incomplete}/t-0")
+        manager = await host.start()
+        (log,) = manager.logs.values()
+        assert log.directory != f"{incomplete}/t-0"
+        assert len(read_all(log)) == 10
+        await asyncio.sleep(1)
+        assert not [name for name in host.disk.list(incomplete) if name.startswith("t-0")]
+        await host.stop()
 
     run(scenario, directories="/a,/b")
 
