@@ -54,7 +54,7 @@ FOUND_IN_ANY: Mapping[int, str] = {
     5203109: "a broker that was cut off changed a config a minute after its client had sent the"
     " change to another broker",
     5208921: "a broker did not start after a power loss, as a log that its full disk had refused"
-    " was there again beside the one in another directory",
+    " was there again as well as the one in another directory",
     6100754: "a consumer believed a former leader, cut off from the cluster, that an offset of its"
     " successor is out of range, and began at the earliest one",
     6101164: "a controller that was deposed since nobody reached it was elected again",
