@@ -4,8 +4,8 @@
     a log is damaged in a way that no crash      the log is refused, with the remedy; its directory
     explains                                     stays online
     a partition is in two directories            the start fails: the right one is not known
-    the same, but a crash left one that was      that one, which is empty and has no topic id, is
-    not created completely                       removed
+    the same, and one of its logs is empty       that log is removed: its creation failed
+    and has no topic id
     the limit on open files is too low           the start fails
     two topics of the same name                  the older topic's log is set aside: the topic was
                                                  deleted and created again while the log's directory
@@ -143,10 +143,10 @@ class LogLoader:
             return
         other = self._logs.get(topic_partition)
         if other is not None:
-            former = self._former(other, opened)
-            if former is None:
+            obsolete = self._obsolete(other, opened)
+            if obsolete is None:
                 raise _twice(other.directory, directory, topic_partition)
-            if former is opened:
+            if obsolete is opened:
                 await self._set_aside(opened, directory, other)
                 return
             del self._logs[topic_partition]
@@ -154,43 +154,44 @@ class LogLoader:
         self._logs[topic_partition] = opened
         self._directory_of[path] = directory
 
-    def _former(self, one: Log, other: Log) -> Log | None:
-        """Return which of two logs is not the partition's, or None if that is not known."""
-        if _is_incomplete(one):
-            return one
-        if _is_incomplete(other):
-            return other
-        if None in (one.topic_id, other.topic_id) or one.topic_id == other.topic_id:
+    def _obsolete(self, first: Log, second: Log) -> Log | None:
+        """Return which of a partition's two logs to set aside, or None if that is not known."""
+        for partition_log in (first, second):
+            if _is_incomplete(partition_log):
+                return partition_log
+        if None in (first.topic_id, second.topic_id) or first.topic_id == second.topic_id:
             return None
-        return other if self._created_ms(other) <= self._created_ms(one) else one
+        return second if self._created_ms(second) <= self._created_ms(first) else first
 
     def _created_ms(self, partition_log: Log) -> int:
         return self._disk.modified_ms(f"{partition_log.directory}/{PARTITION_METADATA}")
 
-    async def _set_aside(self, former: Log, directory: LogDirectory, present: Log) -> None:
-        """Rename the former log; if that fails, take `directory` offline, not the other."""
-        former.abandon()
-        of, random = former.topic_partition, self._home.random
-        suffix = "delete" if _is_incomplete(former) else "stray"
-        rename = partial(directory.rename, former.directory, of, suffix, random, durably=True)
+    async def _set_aside(self, obsolete: Log, directory: LogDirectory, present: Log) -> None:
+        """Rename a former topic's log; remove one that is incomplete.
+
+        If that fails, `directory` goes offline, not the one that is being read.
+        """
+        obsolete.abandon()
+        of, path = obsolete.topic_partition, obsolete.directory
         try:
-            path = await self._disk.offload(rename)
+            if _is_incomplete(obsolete):
+                await self._disk.offload(partial(self._disk.remove_tree, path))
+                log.info("%s: removed %s, whose creation had failed", of, path)
+                return
+            rename = partial(directory.rename, path, of, "stray", self._home.random, durably=True)
+            renamed = await self._disk.offload(rename)
         except OSError as error:
             self._fail(directory, error)
-            return
-        if suffix == "delete":
-            log.info("%s: removing %s, which a crash left incomplete", of, former.directory)
-            self.left_over.append(path)
             return
         log.warning(
             "%s: the log in %s is of a former topic (topic id %s, the newer log %s has %s); it was"
             " renamed to %s",
-            former.topic_partition,
-            former.directory,
-            former.topic_id,
+            of,
+            path,
+            obsolete.topic_id,
             present.directory,
             present.topic_id,
-            path,
+            renamed,
         )
 
     async def _settle_moves(self) -> None:
@@ -235,10 +236,12 @@ class LogLoader:
             self._fail(directory, error)
 
 
-def _is_incomplete(one: Log) -> bool:
-    """Whether its creation was not completed: a full disk refused it, and a power loss undid the
-    removal of its directory."""
-    return one.topic_id is None and one.log_end_offset == 0
+def _is_incomplete(partition_log: Log) -> bool:
+    """Whether the disk was full before the log's topic id was written.
+
+    The log is removed then, but a power loss can undo the removal.
+    """
+    return partition_log.topic_id is None and partition_log.log_end_offset == 0
 
 
 def _twice(path: str, directory: LogDirectory, topic_partition: TopicPartition) -> DamagedLog:

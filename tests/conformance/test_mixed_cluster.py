@@ -253,13 +253,13 @@ def test_a_group_goes_on_when_its_coordinator_is_killed(cluster, load, coordinat
 
 
 def appended_twice(log):
-    """Return producer id, epoch and first sequence of each batch that was accepted twice."""
-    accepted = Counter(
+    """Return producer id, epoch and first sequence of each batch that is in the log twice."""
+    counts = Counter(
         (batch.producer_id, batch.producer_epoch, batch.base_sequence)
         for batch in batches(memoryview(log))
         if batch.producer_id >= 0 and batch.base_sequence >= 0
     )
-    return [batch for batch, count in accepted.items() if count > 1]
+    return [batch for batch, count in counts.items() if count > 1]
 
 
 def test_in_the_end_every_record_is_there_once_and_replicas_are_byte_equal(cluster, load):

@@ -53,15 +53,15 @@ FOUND_IN_ANY: Mapping[int, str] = {
     " truncate a log",
     5203109: "a broker that was cut off changed a config a minute after its client had sent the"
     " change to another broker",
-    5208921: "a broker did not start after a power loss, as a log that its full disk had refused"
-    " was there again as well as the one in another directory",
+    5208921: "a power loss restored the empty directory of a log that a full disk had refused: the"
+    " broker did not start, as another directory had the log",
     6100754: "a consumer believed a former leader, cut off from the cluster, that an offset of its"
     " successor is out of range, and began at the earliest one",
     6101164: "a controller that was deposed since nobody reached it was elected again",
     277686830774: "a producer asked nobody but an isolated leader for metadata, since it had not"
     " reached the others once, long before",
-    262383849291: "a follower that truncated its log did not learn the high watermark again before"
-    " the next records",
+    262383849291: "a follower that truncated its log kept its old high watermark until the next"
+    " record",
     506397624707: "a flush during a truncation counted records as flushed that were cut off: after"
     " a kill their log was taken for damaged",
     506397624721: "a replica whose leader's log starts within a batch never came into sync",

@@ -150,7 +150,8 @@ class SteadyLoad:
             self._producer.poll(PACE_S)
 
     def _count_epochs(self, statistics: str) -> None:
-        # The count is of ids that a broker gave; the producer then raises its epoch by itself.
+        # epoch_cnt counts the ids that brokers allocated. librdkafka raises the epoch of an id on
+        # its own, and does not count that (rd_kafka_idemp_drain_done).
         eos = json.loads(statistics)["eos"]
         self._epochs = eos["epoch_cnt"] + eos["producer_epoch"]
 

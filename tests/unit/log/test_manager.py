@@ -218,38 +218,53 @@ def test_the_same_partition_in_two_directories_ends_the_start() -> None:
         host.append(log := host.create(), 1)
         await host.stop()
         host.disk = host.disk.kill()
-        name = f"t-0/{0:020d}.log"
-        other = "/b" if log.directory == "/a/t-0" else "/a"
-        host.disk.make_directories(f"{other}/t-0")
-        host.disk.replace_file(
-            f"{other}/{name}", host.disk.read_file(f"{log.directory}/{name[4:]}")
-        )
+        segment = f"{0:020d}.log"
+        other = "/b/t-0" if log.directory == "/a/t-0" else "/a/t-0"
+        host.disk.make_directories(other)
+        content = host.disk.read_file(f"{log.directory}/{segment}")
+        host.disk.replace_file(f"{other}/{segment}", content)
         with pytest.raises(DamagedLog, match="t-0 is in both"):
             await host.start()
 
     run(scenario, directories="/a,/b")
 
 
-@pytest.mark.parametrize("incomplete", ["/a", "/b"])
-def test_a_log_that_was_not_created_completely_is_removed_where_there_is_another(
-    incomplete: str,
-) -> None:
-    """Its disk was full, and a power loss brought its directory back."""
+async def append_elsewhere(host: Host, full: str) -> None:
+    """Append to t-0 while one directory is full.
 
+    The directory t-0 that was created and removed there is restored, as by a power loss.
+    """
+    await host.start()
+    fault = host.disk.fail("write_at", errno.ENOSPC, path=f"{full}/*")
+    host.append(host.create(), 10)
+    fault.clear()
+    await host.kill()
+    host.disk.make_directories(f"{full}/t-0")
+
+
+@pytest.mark.parametrize("full", ["/a", "/b"])
+def test_a_log_whose_creation_failed_is_removed_where_there_is_another(full: str) -> None:
     async def scenario(host: Host) -> None:
-        manager = await host.start()
-        full = host.disk.fail("write_at", errno.ENOSPC, path=f"{incomplete}/*")
-        host.append(host.create(), 10)
-        full.clear()
-        await host.kill()
-        host.disk.make_directories(f"{incomplete}/t-0")
+        await append_elsewhere(host, full)
         manager = await host.start()
         (log,) = manager.logs.values()
-        assert log.directory != f"{incomplete}/t-0"
         assert len(read_all(log)) == 10
-        await asyncio.sleep(1)
-        assert not [name for name in host.disk.list(incomplete) if name.startswith("t-0")]
+        assert host.disk.exists(log.directory)
+        assert not host.disk.exists(f"{full}/t-0")
         await host.stop()
+
+    run(scenario, directories="/a,/b")
+
+
+@pytest.mark.parametrize("full", ["/a", "/b"])
+def test_a_directory_that_refuses_the_removal_of_such_a_log_goes_offline(full: str) -> None:
+    async def scenario(host: Host) -> None:
+        await append_elsewhere(host, full)
+        host.disk.fail("remove_tree", errno.EIO, path=f"{full}/t-0")
+        manager = await host.start()
+        assert [d.path for d in manager.directories if d.failure] == [full]
+        (log,) = manager.logs.values()
+        assert len(read_all(log)) == 10
 
     run(scenario, directories="/a,/b")
 
