@@ -43,13 +43,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         from kcli.shell_completion import completion
 
         return ended([], lambda _: completion.main(words[1:]))
-    status = ended(words, _run)
+    return _without_handler(ended(words, _run))
 
-    import signal
 
-    # Another Ctrl-C while the interpreter ends must not print a traceback.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    return status
+def _without_handler(status: int) -> int:
+    """Have Ctrl-C end the process from here on: while the interpreter ends, its handler would print
+    a traceback. A Ctrl-C that comes meanwhile changes the status.
+    """
+    while True:
+        try:
+            import signal
+
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            return status
+        except KeyboardInterrupt:
+            status = INTERRUPTED
 
 
 def ended(words: Sequence[str], run: Callable[[Sequence[str]], int]) -> int:

@@ -194,6 +194,26 @@ def test_ctrl_c_is_quiet_at_any_moment(free_port):
     }
 
 
+CTRL_C_AS_ITS_HANDLER_IS_REMOVED = """
+import os, signal, sys
+from kcli.main import main
+remove, presses = signal.signal, [signal.SIGINT] * 2
+def press_and_remove(number, handler):
+    if presses and handler is signal.SIG_DFL:
+        os.kill(os.getpid(), presses.pop())
+    return remove(number, handler)
+signal.signal = press_and_remove
+sys.argv = ["k", "topics", "--help"]
+sys.exit(main())
+"""
+
+
+def test_ctrl_c_is_quiet_while_its_handler_is_removed():
+    command = [sys.executable, "-c", CTRL_C_AS_ITS_HANDLER_IS_REMOVED]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (130, "")
+
+
 CTRL_C_AS_AN_OBJECT_GOES = """
 import sys
 from kcli.main import _unraisable
