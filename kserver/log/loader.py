@@ -149,10 +149,10 @@ class LogLoader:
             if obsolete is opened:
                 await self._set_aside(opened, directory, other)
                 return
-            del self._logs[topic_partition]
-            await self._set_aside(other, self._directory_of.pop(other.directory), opened)
         self._logs[topic_partition] = opened
         self._directory_of[path] = directory
+        if other is not None:
+            await self._set_aside(other, self._directory_of.pop(other.directory), opened)
 
     def _obsolete(self, first: Log, second: Log) -> Log | None:
         """Return which of a partition's two logs to set aside, or None if that is not known."""

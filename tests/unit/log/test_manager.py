@@ -218,15 +218,18 @@ def test_the_same_partition_in_two_directories_ends_the_start() -> None:
         host.append(log := host.create(), 1)
         await host.stop()
         host.disk = host.disk.kill()
-        segment = f"{0:020d}.log"
-        other = "/b/t-0" if log.directory == "/a/t-0" else "/a/t-0"
-        host.disk.make_directories(other)
-        content = host.disk.read_file(f"{log.directory}/{segment}")
-        host.disk.replace_file(f"{other}/{segment}", content)
+        copy_segment(host, log, "/b/t-0" if log.directory == "/a/t-0" else "/a/t-0")
         with pytest.raises(DamagedLog, match="t-0 is in both"):
             await host.start()
 
     run(scenario, directories="/a,/b")
+
+
+def copy_segment(host: Host, log: Log, to: str) -> None:
+    """Copy a log's first segment to the directory `to`, which is created."""
+    segment = f"{0:020d}.log"
+    host.disk.make_directories(to)
+    host.disk.replace_file(f"{to}/{segment}", host.disk.read_file(f"{log.directory}/{segment}"))
 
 
 async def append_elsewhere(host: Host, full: str) -> None:
@@ -254,6 +257,20 @@ def test_a_log_whose_creation_failed_is_removed_where_there_is_another(full: str
         await host.stop()
 
     run(scenario, directories="/a,/b")
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("full", ["/a", "/b", "/c"])
+def test_a_third_log_is_noticed_while_such_a_log_is_removed(full: str, seed: int) -> None:
+    async def scenario(host: Host) -> None:
+        await append_elsewhere(host, full)
+        (log,) = host.manager.logs.values()
+        for directory in {"/a", "/b", "/c"} - {full, log.directory[:2]}:
+            copy_segment(host, log, f"{directory}/t-0")
+        with pytest.raises(DamagedLog, match="t-0 is in both"):
+            await host.start()
+
+    run(scenario, directories="/a,/b,/c", seed=seed)
 
 
 @pytest.mark.parametrize("full", ["/a", "/b"])
