@@ -24,7 +24,7 @@ from kserver.wire.api_key import ApiKey
 from kserver.wire.versions import reply_to, request
 from tests.support import consuming
 from tests.support.consuming import T0, T1, metadata, read
-from tests.support.coordinating import GIVEN_ID, heard_all, joined, poll_on, run
+from tests.support.coordinating import GIVEN_ID, asked_again, heard_all, joined, poll_on, run
 
 COOPERATIVE = {"partition_assignment_strategy": "cooperative-sticky"}
 
@@ -119,23 +119,14 @@ def test_a_cooperative_member_gives_up_only_what_moves_and_reads_on():
 def test_what_is_kept_is_read_while_the_others_are_waited_for():
     async def scenario(consumer, coordinator, heard):
         await joined(consumer)
-        gate = asyncio.Event()
-        join = coordinator.join
-
-        async def late(request):
-            await gate.wait()
-            return join(request)
-
-        coordinator.broker.on(ApiKey.JOIN_GROUP, late)
+        released = coordinator.hold(ApiKey.JOIN_GROUP, coordinator.join)
         coordinator.is_rebalancing = True
-        async with asyncio.timeout(30):
-            while len(coordinator.asked(ApiKey.JOIN_GROUP)) < 3:
-                await consumer.poll(100)
+        await asked_again(consumer, coordinator, ApiKey.JOIN_GROUP, 3)
         coordinator.logs[T0].append(3)
         assert len(await read(consumer, 3)) == 3
         with pytest.raises(RebalanceInProgress):
             await consumer.commit()
-        gate.set()
+        released.set()
         await heard_all(consumer, heard, 2)
         await consumer.commit()
 
@@ -145,11 +136,6 @@ def test_what_is_kept_is_read_while_the_others_are_waited_for():
 def test_what_was_read_while_the_others_were_waited_for_is_committed_before_it_is_given_up():
     async def scenario(consumer, coordinator, heard):
         await joined(consumer)
-        gate = asyncio.Event()
-
-        async def late(request):
-            await gate.wait()
-            return coordinator.join(request)
 
         async def slowly(request):
             await asyncio.sleep(1)
@@ -161,18 +147,16 @@ def test_what_was_read_while_the_others_were_waited_for_is_committed_before_it_i
                 found.append(0 if at is None else at.committed_offset)
 
         found = []
-        coordinator.broker.on(ApiKey.JOIN_GROUP, late)
+        released = coordinator.hold(ApiKey.JOIN_GROUP, coordinator.join)
         coordinator.broker.on(ApiKey.OFFSET_COMMIT, slowly)
         heard.on_revoked = committed_by_then
         coordinator.extra_members = [another_member()]
         coordinator.is_rebalancing = True
-        async with asyncio.timeout(30):
-            while len(coordinator.asked(ApiKey.JOIN_GROUP)) < 3:
-                await consumer.poll(100)
+        await asked_again(consumer, coordinator, ApiKey.JOIN_GROUP, 3)
         for log in coordinator.logs.values():
             log.append(3)
         assert len(await read(consumer, 6)) == 6
-        gate.set()
+        released.set()
         async with asyncio.timeout(30):
             while not found:
                 await consumer.poll(100)
@@ -202,29 +186,16 @@ def test_a_member_that_is_none_any_more_before_its_join_is_answered_joins_again(
 
     async def scenario(consumer, coordinator, heard):
         await joined(consumer)
-        gate = asyncio.Event()
-        unknown = asyncio.Event()
-
-        async def late(request):
-            await gate.wait()
-            return coordinator.join(request)
-
-        async def later(request):
-            await unknown.wait()
-            return coordinator.commit(request)
-
-        coordinator.broker.on(ApiKey.JOIN_GROUP, late)
-        coordinator.broker.on(ApiKey.OFFSET_COMMIT, later)
+        joins = coordinator.hold(ApiKey.JOIN_GROUP, coordinator.join)
+        commits = coordinator.hold(ApiKey.OFFSET_COMMIT, coordinator.commit)
         coordinator.refuse(ApiKey.OFFSET_COMMIT, ErrorCode.unknown_member_id)
         committing = consumer.commit_async({T0: 0})
         consumer.enforce_rebalance()
-        async with asyncio.timeout(30):
-            while len(coordinator.asked(ApiKey.JOIN_GROUP)) < 3:
-                await consumer.poll(100)
-        unknown.set()
+        await asked_again(consumer, coordinator, ApiKey.JOIN_GROUP, 3)
+        commits.set()
         with pytest.raises(CommitFailed):
             await committing
-        gate.set()
+        joins.set()
         await heard_all(consumer, heard, 3)
         assert heard.events[-1] == ("+", 0, 1)
         assert coordinator.asked(ApiKey.JOIN_GROUP)[3].member_id == "", "it comes as a new one"
@@ -238,23 +209,14 @@ def test_a_member_that_is_none_any_more_when_its_sync_is_refused_claims_nothing(
 
     async def scenario(consumer, coordinator, heard):
         await joined(consumer)
-        gate = asyncio.Event()
-
-        async def late(request):
-            await gate.wait()
-            return coordinator.sync(request)
-
-        coordinator.broker.on(ApiKey.SYNC_GROUP, late)
+        released = coordinator.hold(ApiKey.SYNC_GROUP, coordinator.sync)
         consumer.enforce_rebalance()
-        async with asyncio.timeout(30):
-            while len(coordinator.asked(ApiKey.SYNC_GROUP)) < 2:
-                await consumer.poll(100)
-            beats = len(coordinator.asked(ApiKey.HEARTBEAT))
-            coordinator.refuse(ApiKey.HEARTBEAT, code)
-            while len(coordinator.asked(ApiKey.HEARTBEAT)) == beats:
-                await consumer.poll(100)
+        await asked_again(consumer, coordinator, ApiKey.SYNC_GROUP, 2)
+        beats = len(coordinator.asked(ApiKey.HEARTBEAT))
+        coordinator.refuse(ApiKey.HEARTBEAT, code)
+        await asked_again(consumer, coordinator, ApiKey.HEARTBEAT, beats + 1)
         coordinator.refuse(ApiKey.SYNC_GROUP, ErrorCode.coordinator_not_available)
-        gate.set()
+        released.set()
         assert await heard_all(consumer, heard, 3) == [("+", 0, 1), ("lost", 0, 1), ("+", 0, 1)]
         told = read_subscription(coordinator.asked(ApiKey.JOIN_GROUP)[-1].protocols[0].metadata)
         assert told.owned == ()
