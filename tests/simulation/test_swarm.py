@@ -55,6 +55,8 @@ FOUND_IN_ANY: Mapping[int, str] = {
     " change to another broker",
     5208921: "a power loss restored the empty directory of a log that a full disk had refused: the"
     " broker did not start, as another directory had the log",
+    5210617: "a disk was replaced and another broker killed while no third one was in sync: the"
+    " simulation had not noticed that the controller had just shrunk the ISR",
     6100754: "a consumer believed a former leader, cut off from the cluster, that an offset of its"
     " successor is out of range, and began at the earliest one",
     6101164: "a controller that was deposed since nobody reached it was elected again",

@@ -230,9 +230,9 @@ async def failing_log_dir(swarm: Swarm, one: int, other: int, lasts_s: float) ->
 
 async def new_disk(swarm: Swarm, one: int, other: int, lasts_s: float) -> None:
     """Replace the broker's disk by an empty one, maybe before the cluster notices. The others go
-    on, and one may die during the broker's restart.
+    on, and one may die during the broker's restart: a third one has to be in sync.
     """
-    await swarm.cluster.until_all_in_isr()
+    await swarm.cluster.until_steady()
     random = swarm.random
     await swarm.cluster.kill(one)
     swarm.loses_bytes(one)

@@ -131,6 +131,17 @@ class SimulatedCluster:
         """
         await self._until(lambda: all(self._has_full_isr(*key) for key in self.hosted_anywhere()))
 
+    async def until_steady(self) -> None:
+        """Wait for the same while no change of metadata is under way, as after a session that has
+        expired: the controller is about to shrink the ISRs of its broker.
+        """
+        await self._until(
+            lambda: (
+                all(self._has_full_isr(*key) for key in self.hosted_anywhere())
+                and not self.differences()
+            )
+        )
+
     async def _until(self, holds: Callable[[], bool]) -> None:
         """Wait for at most PATIENCE_S of virtual time; fail with a description of the cluster."""
         deadline = self.loop.time() + PATIENCE_S
