@@ -75,18 +75,22 @@ class Pending:
     def complete(self, data: ResponseData | None) -> None:
         assert not self.ready
         self.data, self.ready = data, True
-        if self.on_complete is not None:
-            self.on_complete(data)
-        if self._wake is not None:
-            self._wake()
+        on_complete, wake = self.on_complete, self._wake
+        # What waited refers to this object: without the cycle no garbage collection is needed.
+        self.on_complete = self.on_abandoned = self._wake = None
+        if on_complete is not None:
+            on_complete(data)
+        if wake is not None:
+            wake()
 
     def when_ready(self, wake: Callable[[], None]) -> None:
         self._wake = wake
 
     def abandon(self) -> None:
-        self._wake = None
-        if self.on_abandoned is not None and not self.ready:
-            self.on_abandoned()
+        on_abandoned = self.on_abandoned
+        self.on_abandoned = self._wake = None
+        if on_abandoned is not None and not self.ready:
+            on_abandoned()
 
 
 Response: TypeAlias = ResponseData | Pending | None

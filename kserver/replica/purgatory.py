@@ -46,6 +46,7 @@ class Wait:
         self.done = True
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
         self._purgatory.forget(self)
 
     def begin(

@@ -31,7 +31,7 @@ from kserver.wire.guard import entity_in
 
 def reply_to(request: Any) -> MessageShape:
     """Return the builder of responses to `request`, in its version."""
-    return _response(request.__api_key__, request.__version__)
+    return response(request.__api_key__, request.__version__)
 
 
 @functools.cache
@@ -41,7 +41,8 @@ def request(api_key: int, version: int) -> MessageShape:
 
 
 @functools.cache
-def _response(api_key: int, version: int) -> MessageShape:
+def response(api_key: int, version: int) -> MessageShape:
+    """Return the builder of responses, like `request`."""
     return _shape(codec.response_type(api_key, version))
 
 
