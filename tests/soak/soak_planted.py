@@ -10,6 +10,8 @@ README.md.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import os
 import time
@@ -59,9 +61,15 @@ def of_no_epoch(
 
 
 async def given_up(
-    self: ReplicaFetcher, partition: Partition, cut: Coroutine[Any, Any, None]
+    self: ReplicaFetcher, partition: Partition, truncation: Coroutine[Any, Any, None]
 ) -> None:
-    await cut
+    epoch, task = partition.epoch, self._loop.create_task(truncation)
+    while not task.done():
+        await asyncio.wait((task,), timeout=0.001)
+        if partition.epoch != epoch:
+            task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
 
 
 async def ends_the_broker(self: UnreadableZnodes, error: Exception, consequence: str) -> None:
@@ -80,7 +88,7 @@ FORMER: Mapping[str, Planted] = {
         ],
     ),
     "F2": Planted(
-        "a cut of a log is given up when the replica's role changes",
+        "a truncation is given up when the replica's role changes",
         [(ReplicaFetcher, "_truncate_uninterrupted", given_up)],
     ),
     "F4": Planted(

@@ -12,15 +12,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-from collections.abc import Awaitable, Callable, Collection, Mapping
+import json
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from kcli.client.admin.admin import Admin
+from kcli.client.admin.descriptions import ConfigChange, ConfigOp, ResourceType
+from kcli.client.config import AdminConfig
 from kserver import znodes
 from kserver.errors import StorageError
+from kserver.model import TopicPartition
 from kserver.world.zookeeper import NO_SESSION, BadVersion, Delete, NoNode, SetData
 from tests.support.disk import SimDisk
 from tests.support.history import LostPower, Mended, Struck
 from tests.support.moments import Moment, watching
+from tests.support.workloads import REFUSALS
 
 if TYPE_CHECKING:
     from tests.support.swarm import Swarm
@@ -118,11 +124,17 @@ async def cut_one_way(swarm: Swarm, one: int, other: int, lasts_s: float) -> Non
 
 async def isolate(swarm: Swarm, one: int, other: int, lasts_s: float) -> None:
     """Cut a broker from the others and from ZooKeeper; clients still reach it."""
+    with isolated(swarm, one):
+        await asyncio.sleep(lasts_s)
+
+
+@contextlib.contextmanager
+def isolated(swarm: Swarm, one: int) -> Iterator[None]:
     others = [f"b{broker}" for broker in swarm.cluster.brokers if broker != one]
     for name in others:
         swarm.loop.network.cut(f"b{one}", name)
     swarm.cluster.zookeeper(one).silence()
-    await asyncio.sleep(lasts_s)
+    yield
     for name in others:
         swarm.loop.network.heal(f"b{one}", name)
     swarm.cluster.zookeeper(one).heal()
@@ -291,6 +303,84 @@ async def unreadable_znode(swarm: Swarm, one: int, other: int, lasts_s: float) -
         ensemble.apply([SetData(path, data)], NO_SESSION)
 
 
+async def new_role_in_truncation(swarm: Swarm, one: int, other: int, lasts_s: float) -> None:
+    """Isolate a broker until others lead its partitions, so that it has to truncate their logs when
+    it is back. While it truncates one, slowly, stop that partition's leader (SIGTERM): the broker
+    is sent another role.
+    """
+    disk = swarm.cluster.brokers[one].disk
+    truncated: asyncio.Queue[TopicPartition] = asyncio.Queue()
+
+    def note(path: str) -> None:
+        if path.endswith(".log"):
+            topic, _, number = path.split("/")[-2].rpartition("-")
+            truncated.put_nowait(TopicPartition(topic, int(number)))
+
+    before_s, on_truncate = disk.mean_offload_s, disk.on_truncate
+    disk.on_truncate = note
+    with isolated(swarm, one):
+        await _until_deposed(swarm, one)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(AIM_S):
+            key = await truncated.get()
+        disk.mean_offload_s = SLOW_DISK_S
+        leader = swarm.cluster.leader(*key)
+        if leader is not None and leader.leader_id not in swarm.broken:
+            swarm.broken.add(leader.leader_id)
+            await befall(swarm, "stop", leader.leader_id, one, lasts_s)
+            swarm.broken.discard(leader.leader_id)
+    disk.mean_offload_s, disk.on_truncate = before_s, on_truncate
+
+
+async def truncation_in_move(swarm: Swarm, one: int, other: int, lasts_s: float) -> None:
+    """Isolate a broker until others lead its partitions, and move their logs to another directory
+    meanwhile. It has to truncate the logs, and they grow again before the slow moves end.
+    """
+    cluster, random = swarm.cluster, swarm.random
+    rate, broker = "replica.alter.log.dirs.io.max.bytes.per.second", (ResourceType.BROKER, str(one))
+    disk = cluster.brokers[one].disk
+    before_s = disk.mean_offload_s
+    config = AdminConfig.of(swarm.bootstrap | {"default.api.timeout.ms": "5000"})
+    async with Admin(config, random=swarm.new_chance()) as admin:
+        await _set(admin, rate, broker, str(int(10 ** random.uniform(2, 4))))
+        await asyncio.sleep(random.uniform(0, lasts_s))  # it reads the change meanwhile
+        paths = {
+            key: random.choice([p for p in swarm.log_dirs if p not in replica.log.directory])
+            for key, replica in cluster.hosted(one).items()
+            if replica.is_leader and replica.log.failure is None
+        }
+        disk.mean_offload_s = random.choice([SLOW_DISK_S, 5 * SLOW_DISK_S])
+        with isolated(swarm, one):
+            with contextlib.suppress(*REFUSALS):
+                await admin.alter_replica_log_dirs(one, paths)
+            await _until_deposed(swarm, one)
+        await asyncio.sleep(lasts_s)
+        disk.mean_offload_s = before_s
+        await _set(admin, rate, broker, None)
+
+
+async def _until_deposed(swarm: Swarm, one: int) -> None:
+    """Wait until a broker that is isolated leads no partition, as the znodes say."""
+    nodes = swarm.cluster.ensemble.tree.nodes
+    with contextlib.suppress(TimeoutError):  # no other replica may be in sync
+        async with asyncio.timeout(AIM_S):
+            while any(
+                json.loads(node.data)["leader"] == one
+                for path, node in nodes.items()
+                if path.endswith("/state") and node.data.endswith(b"}")
+            ):
+                await asyncio.sleep(0.1)
+
+
+async def _set(
+    admin: Admin, name: str, resource: tuple[ResourceType, str], value: str | None
+) -> None:
+    """Set or delete a config; a cluster in trouble may refuse it."""
+    change = ConfigChange(name, ConfigOp.DELETE if value is None else ConfigOp.SET, value)
+    with contextlib.suppress(*REFUSALS):
+        await admin.incremental_alter_configs({resource: [change]})
+
+
 BEGINNINGS = ("kill", "stop", "expire", "pause", "isolate", "zookeeper_cut")
 """Faults of one broker to which the others react."""
 AIMED = ("kill", "pause", "isolate", "zookeeper_cut", "expire")
@@ -362,12 +452,14 @@ FAULTS: Mapping[str, Fault] = {
         failing_log_dir,
         *map(at, Moment),
         lagging_zookeeper,
+        new_role_in_truncation,
+        truncation_in_move,
     )
 }
-OF_REQUEST = frozenset({"lagging_zookeeper"})
-"""Faults that are injected only where asked for: if they could be drawn, each seed would be another
-run than the one for which it is kept.
+LATER = frozenset({"lagging_zookeeper", "new_role_in_truncation", "truncation_in_move"})
+"""Faults that were added after the first seeds were kept: a seed that may draw them is another run.
 """
+OF_TWO_DIRECTORIES = frozenset({"failing_log_dir", "truncation_in_move"})
 OF_TWO = frozenset({"cut", "cut_one_way", "slow_link", "reset"})
 OF_ALL = frozenset({"kill_all", "rolling_restart", "power", "power_and_kill_all", "new_disk"})
 

@@ -25,7 +25,7 @@ from kserver.wire.batch import batches
 from kserver.world.zookeeper import WatchEvent
 from tests.support.checks import verify
 from tests.support.checks.cluster import FAULT_S, is_done
-from tests.support.faults import FAULTS, OF_REQUEST, strike
+from tests.support.faults import FAULTS, OF_TWO_DIRECTORIES, strike
 from tests.support.history import (
     Calm,
     Decided,
@@ -381,12 +381,12 @@ async def swarm(
     """
     random = loop.random
     drawn = workloads or _some_workloads(random)
-    possible = faults or [name for name in FAULTS if name not in {*without, *OF_REQUEST}]
+    possible = faults or [name for name in FAULTS if name not in without]
     chosen = faults or random.sample(possible, random.randint(1, min(5, len(possible))))
     on_draw(Drawn(drawn, chosen, loop.seed))
     brokers = random.choice([3, 3, 3, 4, 5])
     loop.trace.add("swarm", brokers, *drawn, *chosen)
-    has_two = "failing_log_dir" in chosen or MEDDLER in drawn
+    has_two = MEDDLER in drawn or not OF_TWO_DIRECTORIES.isdisjoint(chosen)
     log_dirs = (DATA, "/more") if has_two else (DATA,)
     scene = Swarm(loop, brokers, [WORKLOADS[name](random) for name in drawn], log_dirs)
     async with asyncio.timeout(LIMIT_S):
