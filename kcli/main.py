@@ -43,12 +43,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         from kcli.shell_completion import completion
 
         return ended([], lambda _: completion.main(words[1:]))
-    return _without_handler(ended(words, _run))
+    return _release_ctrl_c(ended(words, _run))
 
 
-def _without_handler(status: int) -> int:
-    """Have Ctrl-C end the process from here on: while the interpreter ends, its handler would print
-    a traceback. A Ctrl-C that comes meanwhile changes the status.
+def _release_ctrl_c(status: int) -> int:
+    """From here on, Ctrl-C ends the process at once: Python's handler would print a traceback while
+    the interpreter ends. Return the status, or INTERRUPTED if a Ctrl-C came first.
     """
     while True:
         try:

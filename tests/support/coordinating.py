@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import datetime
 from collections import defaultdict
-from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -59,17 +58,6 @@ class Coordinator(Server):
 
     def refusal(self, api_key: int) -> ErrorCode:
         return self.refusals[api_key].pop(0) if self.refusals[api_key] else OK
-
-    def hold(self, api_key: int, answer: Callable[[Any], Any]) -> asyncio.Event:
-        """Answer these requests only once the event that is returned is set."""
-        released = asyncio.Event()
-
-        async def late(request):
-            await released.wait()
-            return answer(request)
-
-        self.broker.on(api_key, late)
-        return released
 
     def asked(self, api_key: int) -> list[Any]:
         return self.broker.asked(api_key)
@@ -227,7 +215,7 @@ async def poll_on(consumer) -> None:
             await consumer.poll(100)
 
 
-async def asked_again(consumer, coordinator, api_key: int, count: int) -> None:
+async def poll_until_asked(consumer, coordinator, api_key: int, count: int) -> None:
     """Poll until the coordinator has had that many requests of the API."""
     async with asyncio.timeout(30):
         while len(coordinator.asked(api_key)) < count:

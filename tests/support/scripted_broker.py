@@ -57,6 +57,17 @@ class ScriptedBroker:
         self._handlers[api_key] = handler
         self.versions[api_key] = versions or self.versions.get(api_key) or versions_of(api_key)
 
+    def hold(self, api_key: int) -> asyncio.Event:
+        """Respond to requests of this API only once the event that is returned is set."""
+        handler, released = self._handlers[api_key], asyncio.Event()
+
+        async def held(request: Any) -> Any:
+            await released.wait()
+            return handler(request)
+
+        self._handlers[api_key] = held
+        return released
+
     def asked(self, api_key: int) -> list[Any]:
         """Return the requests of one API so far."""
         return [request for request in self.requests if request.__api_key__ == api_key]

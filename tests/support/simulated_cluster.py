@@ -129,18 +129,13 @@ class SimulatedCluster:
         """Wait until every hosted partition has a leader and a full ISR, though records are under
         way.
         """
-        await self._until(lambda: all(self._has_full_isr(*key) for key in self.hosted_anywhere()))
+        await self._until(self._all_in_isr)
 
     async def until_steady(self) -> None:
         """Wait for the same while no change of metadata is under way, as after a session that has
         expired: the controller is about to shrink the ISRs of its broker.
         """
-        await self._until(
-            lambda: (
-                all(self._has_full_isr(*key) for key in self.hosted_anywhere())
-                and not self.differences()
-            )
-        )
+        await self._until(lambda: self._all_in_isr() and not self.differences())
 
     async def _until(self, holds: Callable[[], bool]) -> None:
         """Wait for at most PATIENCE_S of virtual time; fail with a description of the cluster."""
@@ -178,6 +173,9 @@ class SimulatedCluster:
             and leader.leader.isr == set(replicas)
             and len(replicas) == leader.replica_count
         )
+
+    def _all_in_isr(self) -> bool:
+        return all(self._has_full_isr(*key) for key in self.hosted_anywhere())
 
     def hosted_anywhere(self) -> list[TopicPartition]:
         return sorted({key for id_ in self.up for key in self.hosted(id_)})

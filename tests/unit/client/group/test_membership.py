@@ -24,7 +24,7 @@ from kserver.wire.api_key import ApiKey
 from kserver.wire.versions import reply_to, request
 from tests.support import consuming
 from tests.support.consuming import T0, T1, metadata, read
-from tests.support.coordinating import GIVEN_ID, asked_again, heard_all, joined, poll_on, run
+from tests.support.coordinating import GIVEN_ID, heard_all, joined, poll_on, poll_until_asked, run
 
 COOPERATIVE = {"partition_assignment_strategy": "cooperative-sticky"}
 
@@ -119,9 +119,9 @@ def test_a_cooperative_member_gives_up_only_what_moves_and_reads_on():
 def test_what_is_kept_is_read_while_the_others_are_waited_for():
     async def scenario(consumer, coordinator, heard):
         await joined(consumer)
-        released = coordinator.hold(ApiKey.JOIN_GROUP, coordinator.join)
+        released = coordinator.broker.hold(ApiKey.JOIN_GROUP)
         coordinator.is_rebalancing = True
-        await asked_again(consumer, coordinator, ApiKey.JOIN_GROUP, 3)
+        await poll_until_asked(consumer, coordinator, ApiKey.JOIN_GROUP, 3)
         coordinator.logs[T0].append(3)
         assert len(await read(consumer, 3)) == 3
         with pytest.raises(RebalanceInProgress):
@@ -147,12 +147,12 @@ def test_what_was_read_while_the_others_were_waited_for_is_committed_before_it_i
                 found.append(0 if at is None else at.committed_offset)
 
         found = []
-        released = coordinator.hold(ApiKey.JOIN_GROUP, coordinator.join)
+        released = coordinator.broker.hold(ApiKey.JOIN_GROUP)
         coordinator.broker.on(ApiKey.OFFSET_COMMIT, slowly)
         heard.on_revoked = committed_by_then
         coordinator.extra_members = [another_member()]
         coordinator.is_rebalancing = True
-        await asked_again(consumer, coordinator, ApiKey.JOIN_GROUP, 3)
+        await poll_until_asked(consumer, coordinator, ApiKey.JOIN_GROUP, 3)
         for log in coordinator.logs.values():
             log.append(3)
         assert len(await read(consumer, 6)) == 6
@@ -186,12 +186,12 @@ def test_a_member_that_is_none_any_more_before_its_join_is_answered_joins_again(
 
     async def scenario(consumer, coordinator, heard):
         await joined(consumer)
-        joins = coordinator.hold(ApiKey.JOIN_GROUP, coordinator.join)
-        commits = coordinator.hold(ApiKey.OFFSET_COMMIT, coordinator.commit)
+        joins = coordinator.broker.hold(ApiKey.JOIN_GROUP)
+        commits = coordinator.broker.hold(ApiKey.OFFSET_COMMIT)
         coordinator.refuse(ApiKey.OFFSET_COMMIT, ErrorCode.unknown_member_id)
         committing = consumer.commit_async({T0: 0})
         consumer.enforce_rebalance()
-        await asked_again(consumer, coordinator, ApiKey.JOIN_GROUP, 3)
+        await poll_until_asked(consumer, coordinator, ApiKey.JOIN_GROUP, 3)
         commits.set()
         with pytest.raises(CommitFailed):
             await committing
@@ -209,12 +209,12 @@ def test_a_member_that_is_none_any_more_when_its_sync_is_refused_claims_nothing(
 
     async def scenario(consumer, coordinator, heard):
         await joined(consumer)
-        released = coordinator.hold(ApiKey.SYNC_GROUP, coordinator.sync)
+        released = coordinator.broker.hold(ApiKey.SYNC_GROUP)
         consumer.enforce_rebalance()
-        await asked_again(consumer, coordinator, ApiKey.SYNC_GROUP, 2)
+        await poll_until_asked(consumer, coordinator, ApiKey.SYNC_GROUP, 2)
         beats = len(coordinator.asked(ApiKey.HEARTBEAT))
         coordinator.refuse(ApiKey.HEARTBEAT, code)
-        await asked_again(consumer, coordinator, ApiKey.HEARTBEAT, beats + 1)
+        await poll_until_asked(consumer, coordinator, ApiKey.HEARTBEAT, beats + 1)
         coordinator.refuse(ApiKey.SYNC_GROUP, ErrorCode.coordinator_not_available)
         released.set()
         assert await heard_all(consumer, heard, 3) == [("+", 0, 1), ("lost", 0, 1), ("+", 0, 1)]

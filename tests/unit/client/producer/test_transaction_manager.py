@@ -124,24 +124,18 @@ def test_a_producer_that_learns_while_it_aborts_that_it_is_fenced_says_so(implic
     async def scenario(producer, coordinator, topic):
         await producer.init_transactions()
         await producer.begin_transaction()
-        out, gate = asyncio.Event(), asyncio.Event()
         api = ApiKey.PRODUCE if implicit else ApiKey.ADD_PARTITIONS_TO_TXN
 
-        async def late(request):
-            out.set()
-            await gate.wait()
-            return answer(request)
-
+        released = coordinator.broker.hold(api)
         if implicit:
-            answer = topic.handle
             topic.verdict = lambda batch: ErrorCode.producer_fenced
         else:
-            answer = coordinator._add_partitions
             coordinator.says[api].append(ErrorCode.producer_fenced)
-        coordinator.broker.on(api, late)
         sent = await producer.send("t", b"a", partition=0)
-        await out.wait()
-        asyncio.get_running_loop().call_later(1, gate.set)
+        async with asyncio.timeout(30):
+            while not coordinator.broker.asked(api):
+                await asyncio.sleep(0.01)
+        asyncio.get_running_loop().call_later(1, released.set)
         with pytest.raises(ProducerFenced):
             await producer.abort_transaction()
         with pytest.raises((KafkaError, TransactionAborted)):
@@ -397,13 +391,7 @@ def test_a_commit_that_took_too_long_goes_on_and_only_it_may_follow(implicit):
 @pytest.mark.parametrize("code", [ErrorCode.illegal_generation, ErrorCode.transaction_abortable])
 def test_offsets_that_are_refused_while_the_transaction_is_aborted_do_not_matter(implicit, code):
     async def scenario(producer, coordinator, topic):
-        gate = asyncio.Event()
-
-        async def late(request):
-            await gate.wait()
-            return coordinator.commit_offsets(request)
-
-        coordinator.broker.on(ApiKey.TXN_OFFSET_COMMIT, late)
+        released = coordinator.broker.hold(ApiKey.TXN_OFFSET_COMMIT)
         coordinator.says[ApiKey.TXN_OFFSET_COMMIT].append(code)
         await producer.init_transactions()
         await producer.begin_transaction()
@@ -411,7 +399,7 @@ def test_offsets_that_are_refused_while_the_transaction_is_aborted_do_not_matter
             await producer.send_offsets_to_transaction({T0: 1}, GroupMetadata("g", 1, "m"))
         aborting = asyncio.create_task(producer.abort_transaction())
         await asyncio.sleep(0.1)
-        gate.set()
+        released.set()
         await aborting
         async with producer.transaction():
             await producer.send("t", b"a")
