@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import gc
 from uuid import UUID
 
 import pytest
 
+from kserver.api.fetch import DelayedFetch
 from kserver.errors import ErrorCode
 from kserver.peer import Peer
 from kserver.wire.api_key import ApiKey
@@ -208,6 +210,26 @@ async def power_cuts(loop: SimLoop) -> None:
 @pytest.mark.parametrize("seed", seeds(12))
 def test_what_was_acknowledged_after_the_flush_survives_any_power_cut(seed):
     simulate(power_cuts, seed)
+
+
+async def fetches_that_wait(loop: SimLoop) -> None:
+    """Some get a record, others time out; a simulation collects no garbage meanwhile."""
+    broker = SimulatedBroker(loop)
+    await broker.start()
+    peer, reader = await broker.connect(), await broker.connect("reader")
+    await create(peer, "t")
+    for n in range(10):
+        fetching = loop.create_task(fetch(reader, "t", 0, n, max_wait_ms=100))
+        await asyncio.sleep(0.05)
+        await produce(peer, "t", 0, batch(broker.clock.now_ms(), b"%d" % n))
+        assert (await fetching).records
+        assert not (await fetch(reader, "t", 0, n + 1, max_wait_ms=100)).records
+    assert sum(type(object) is DelayedFetch for object in gc.get_objects()) <= 1
+    await broker.stop()
+
+
+def test_fetches_that_have_waited_are_freed_without_garbage_collection():
+    simulate(fetches_that_wait, 0)
 
 
 async def unflushed_is_unseen(loop: SimLoop) -> None:

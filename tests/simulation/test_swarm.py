@@ -84,6 +84,12 @@ def test_what_was_found_once_stays_mended(
     simulate(partial(swarm, workloads=[workload], faults=faults), seed)
 
 
+@pytest.mark.parametrize("fault", ["new_role_in_truncation", "truncation_in_move"])
+@pytest.mark.parametrize("seed", seeds(3, 0))
+def test_a_fault_in_a_truncation_does_no_harm(fault: str, seed: int) -> None:
+    simulate(partial(swarm, faults=[fault]), seed)
+
+
 @pytest.mark.parametrize("seed", FOUND_IN_ANY)
 def test_what_was_found_once_in_any_run_stays_mended(seed: int) -> None:
     simulate(partial(swarm, without=LATER), seed)
