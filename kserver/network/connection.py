@@ -23,10 +23,10 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from kserver.errors import ProtocolError
-from kserver.network.conversation import Buffers, Conversation, Dispatch
+from kserver.network.conversation import Buffers, Conversation, Dispatch, Part
 from kserver.network.throttle import Throttle
 from kserver.world.disk import Disk, FileRange
 from kserver.world.process_resources import monotonic_s
@@ -235,7 +235,7 @@ class Connection:
                         return sent
                 flags = socket.MSG_MORE
             else:
-                part, part_count = self._joined()
+                part, part_count = joined(out)
         sent = self._socket.send(part, flags)
         for _ in range(part_count):
             out.popleft()
@@ -261,24 +261,6 @@ class Connection:
             done = sent - start
             out[0] = FileRange(part.file, part.position + done, part.size - done)
         return sent
-
-    def _joined(self) -> tuple[bytes, int]:
-        """Return the small parts at the head of the queue as one piece, and their number."""
-        parts: list[bytes] = []
-        size = 0
-        for part in self._conversation.out:
-            if isinstance(part, FileRange):
-                if part.size > JOIN_BELOW_BYTES:
-                    break
-                data = _cached(part)
-                if data is None:
-                    break
-                part = data
-            parts.append(part)
-            size += len(part)
-            if size >= SENDFILE_BYTES:
-                break
-        return b"".join(parts), len(parts)
 
     def _send_file(self, part: FileRange) -> int:
         size = min(part.size, SENDFILE_BYTES)
@@ -321,6 +303,27 @@ class Connection:
             out.appendleft(FileRange(cold.file, cold.position + len(data), remaining))
         out.appendleft(data)
         self._writable()
+
+
+def joined(out: Iterable[Part]) -> tuple[bytes, int]:
+    """Return the small parts at the head of the queue as one piece, and their number: 0 if the
+    first one is a file range that is large or not in memory. Raises OSError for a short file.
+    """
+    parts: list[bytes] = []
+    size = 0
+    for part in out:
+        if isinstance(part, FileRange):
+            if part.size > JOIN_BELOW_BYTES:
+                break
+            data = _cached(part)
+            if data is None:
+                break
+            part = data
+        parts.append(part)
+        size += len(part)
+        if size >= SENDFILE_BYTES:
+            break
+    return b"".join(parts), len(parts)
 
 
 def _cached(part: FileRange) -> bytes | None:

@@ -1,6 +1,6 @@
 """A connection over an asyncio transport, with the same conversation as `connection`.
 
-For networks that are not plain sockets: the simulated one, and TLS later.  File ranges, which
+For networks that are not plain sockets: the simulated one, and TLS later.  Large file ranges, which
 `connection` sends with sendfile, are read and written here.
 """
 
@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 
 from kserver.errors import ProtocolError
-from kserver.network.connection import SHUTDOWN
+from kserver.network.connection import SHORT_FILE, SHUTDOWN, joined
 from kserver.network.conversation import Buffers, Conversation, Dispatch
 from kserver.network.throttle import Throttle
 from kserver.world.disk import Disk, FileRange
@@ -110,17 +110,11 @@ class StreamConnection(asyncio.BufferedProtocol):
     def _send(self) -> None:
         conversation = self._conversation
         while not conversation.closed:
-            while conversation.out and not self._full and self._sender is None:
-                part = conversation.out.popleft()
-                if isinstance(part, FileRange):
-                    self._sender = self._loop.create_task(self._send_range(part))
-                    break
-                conversation.out_bytes -= len(part)
-                self._transport.write(part)
-            before = len(conversation.out)
             try:
+                self._send_parts()
+                before = len(conversation.out)
                 conversation.sent()
-            except ProtocolError as error:
+            except (OSError, ProtocolError) as error:
                 self.close(str(error))
                 return
             if len(conversation.out) == before:
@@ -132,6 +126,20 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._transport.close()
         self._pause_or_resume()
 
+    def _send_parts(self) -> None:
+        out = self._conversation.out
+        while out and not self._full and self._sender is None:
+            data, count = joined(out)
+            if count:
+                for _ in range(count):
+                    out.popleft()
+                self._conversation.out_bytes -= len(data)
+                self._transport.write(data)
+            else:
+                part = out.popleft()
+                assert isinstance(part, FileRange)
+                self._sender = self._loop.create_task(self._send_range(part))
+
     async def _send_range(self, part: FileRange) -> None:
         try:
             data = await self._disk.offload(part.read)
@@ -142,7 +150,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         if self._conversation.closed:
             return
         if len(data) < part.size:
-            self.close("the log file is shorter than the response announced")
+            self.close(SHORT_FILE)
             return
         self._conversation.out_bytes -= part.size
         self._transport.write(data)

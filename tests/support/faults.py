@@ -249,9 +249,9 @@ async def new_disk(swarm: Swarm, one: int, other: int, lasts_s: float) -> None:
     await swarm.cluster.kill(one)
     swarm.loses_bytes(one)
     broker = swarm.cluster.brokers[one]
-    on_truncate = broker.disk.on_truncate
+    before = broker.disk
     broker.disk = SimDisk(swarm.loop.random, broker.clock)
-    broker.disk.on_truncate = on_truncate
+    broker.disk.cold_chance, broker.disk.on_truncate = before.cold_chance, before.on_truncate
     await asyncio.sleep(random.choice([0.0, lasts_s]))
     starting = swarm.loop.create_task(swarm.cluster.start(one))
     if random.random() < 0.5:

@@ -71,6 +71,8 @@ SETTINGS = {
     "log.retention.check.interval.ms": 5000,
     "log.cleaner.backoff.ms": 2000,
 }
+COLD_CHANCE = 0.05
+"""Probability that records to send are not in memory, and are read from the disk."""
 LOOK_S = 0.25
 SETTLING_S = 10.0
 TROUBLE_S = 15.0
@@ -125,6 +127,8 @@ class Swarm(Scene):
     ) -> None:
         settings = SETTINGS | {"log.dirs": ",".join(log_dirs)}
         self.cluster = SimulatedCluster(loop, brokers, settings)
+        for broker in self.cluster.brokers.values():
+            broker.disk.cold_chance = COLD_CHANCE
         self.log_dirs = log_dirs
         super().__init__(loop, tuple(self.cluster.brokers.values()))
         self.workloads = workloads
