@@ -272,7 +272,7 @@ class Transferer:
             for number in range(1, self._left + 1):
                 await self._transfer(scene, producer, Transaction(scene, producer, who, number))
                 self._left -= 1
-                await asyncio.sleep(scene.random.expovariate(6))
+                await asyncio.sleep(scene.random.expovariate(2))
 
     async def _transfer(self, scene: Scene, producer: Producer, transaction: Transaction) -> None:
         random = scene.random
