@@ -362,6 +362,8 @@ class Swarm(Scene):
                         frozenset(state["isr"]),
                     )
                 )
+                if self._watching is not None:
+                    self._look_who_lacks()
 
 
 def _some_workloads(random: Random) -> list[str]:
