@@ -100,7 +100,8 @@ FORMER: Mapping[str, Planted] = {
         [(UnreadableZnodes, "leave_out", ends_the_broker)],
     ),
     "F10": Planted(
-        "a copy in another log directory is not cut with its log", [(Log, "truncations", NO_CUTS)]
+        "a copy in another log directory is not truncated with its log",
+        [(Log, "truncations", NO_CUTS)],
     ),
 }
 
